@@ -81,10 +81,17 @@ def check(ended: subprocess.CompletedProcess[str]) -> None:
         sys.exit(f"{' '.join(ended.args)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
 
 
-def compare(model: str, options: argparse.Namespace, folder: Path) -> None:
+def make_model(model: str, folder: Path) -> None:
+    """Writes model.keras and data.npz of one epoch to the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     job = JOBS[model]
     check(subprocess.run([sys.executable, str(PEERS / "make_keras_model.py"), model, str(job.batch * job.steps),
                           str(folder)], env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True))  # fmt: skip
+
+
+def compare(model: str, options: argparse.Namespace, folder: Path) -> None:
+    job = JOBS[model]
+    make_model(model, folder)
     runs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for _ in range(options.repeats):
         for arrangement in options.arrangements:

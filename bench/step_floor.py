@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares a real training step with its bare kernels.
 
-Runs `step_floor` (the sum of the bare kernels of a step, with one thread) and the real programs with one and with two
-workers, in turns. Shows the step, the floor, their ratio and the parts of the step. The target is a ratio of at most
-1.3. Figures are milliseconds per step, medians over the repetitions.
+Runs `step_floor` (the sum of the bare kernels of a step, with one thread) and the real step, in turns: the two programs
+with one and with two workers, and `lockstep train` with one worker for the models of bench/keras_models.py. Shows the
+step, the floor, their ratio and the parts of the step. The target is a ratio of at most 1.3 for the programs, 1.25 for
+the other models. Figures are milliseconds per step, medians over the repetitions.
 
     python3 bench/step_floor.py --data-dir MNIST
     python3 bench/step_floor.py --models keras_mnist --precisions float32 --workers 1 --repeats 3
+    python3 bench/step_floor.py --models resnet20 text --precisions float32    # in an environment with Keras and JAX
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "bench" / "peers"))
+sys.path[:0] = [str(ROOT / "bench" / "peers"), str(ROOT / "bench")]
 
+from keras_models import JOBS, make_model  # noqa: E402
 from harness.results import Machine, lockstep_version, this_machine, write_atomically  # noqa: E402
 
-MODELS = ("keras_mnist", "custom_training_mnist")
+PROGRAMS = ("keras_mnist", "custom_training_mnist")
+MODELS = (*PROGRAMS, *JOBS)
 PRECISIONS = {"float32": "f32", "mixed_bfloat16": "bf16"}
 GLOBAL_BATCH = 128  # as in step_floor.cpp
 PROMISE = 1.3
+PROMISE_OF_KERAS_MODELS = 1.25
 KERNELS = ("forward", "loss", "backward")  # kinds of the profile that the table adds up
 OTHERS = ("optimizer", "input", "communication", "waiting", "other")
 
@@ -47,8 +52,20 @@ class Case:
     workers: int
 
     @property
+    def is_program(self) -> bool:
+        return self.model in PROGRAMS
+
+    @property
+    def batch(self) -> int:
+        return GLOBAL_BATCH if self.is_program else JOBS[self.model].batch
+
+    @property
     def job(self) -> str:
-        return f"{self.model}/{GLOBAL_BATCH // self.workers}/{PRECISIONS[self.precision]}"
+        return f"{self.model}/{self.batch // self.workers}/{PRECISIONS[self.precision]}"
+
+    @property
+    def promise(self) -> float:
+        return PROMISE if self.is_program else PROMISE_OF_KERAS_MODELS
 
 
 @dataclass
@@ -81,12 +98,12 @@ class Row:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(PROGRAMS))
     parser.add_argument("--precisions", nargs="+", choices=list(PRECISIONS), default=list(PRECISIONS))
-    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=[1, 2], help="with one core each")
+    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=[1, 2], help="of the programs, with one core each")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6, help="even, because custom_training_mnist saves every other epoch")
-    parser.add_argument("--steps-per-epoch", type=int, default=70, help="custom_training_mnist always runs whole epochs")
+    parser.add_argument("--steps-per-epoch", type=int, default=70, help="of the programs; custom_training_mnist always runs whole epochs")
     parser.add_argument("--rounds", type=int, default=30, help="of step_floor, in each repetition")
     parser.add_argument(
         "--data-dir",
@@ -126,22 +143,29 @@ def output_of(command: list[str], timeout: float) -> str:
     return run.stdout
 
 
-def measured_floor(case: Case, options: argparse.Namespace) -> dict:
-    command = ["taskset", "-c", "0", str(options.binaries / "step_floor"), str(options.rounds), case.job]
+def measured_floor(case: Case, files: Path, options: argparse.Namespace) -> dict:
+    job = case.job if case.is_program else f"{files / case.model}/model.keras{case.job.removeprefix(case.model)}"
+    command = ["taskset", "-c", "0", str(options.binaries / "step_floor"), str(options.rounds), job]
     return json.loads(output_of(command, options.timeout))["jobs"][0]
 
 
-def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, float], dict[str, float], float]:
+def measured_step(
+    case: Case, files: Path, options: argparse.Namespace
+) -> tuple[dict[str, float], dict[str, float], float]:
     launcher = ["taskset", "-c", "0"]
     if case.workers > 1:
         launcher = [str(ROOT / "scripts" / "mpirun.sh"), "-np", str(case.workers)]
     with tempfile.TemporaryDirectory(prefix="step-floor-") as folder:
-        command = [*launcher, str(options.binaries / case.model), "--epochs", str(options.epochs)]
-        command += ["--steps-per-epoch", str(options.steps_per_epoch), "--global-batch-size", str(GLOBAL_BATCH)]
+        if case.is_program:
+            command = [str(options.binaries / case.model), "--steps-per-epoch", str(options.steps_per_epoch)]
+            command += ["--data-dir", options.data_dir] if options.data_dir else []
+        else:
+            model = files / case.model
+            command = [str(options.binaries / "lockstep"), "train", "--model", str(model / "model.keras")]
+            command += ["--data-dir", str(model / "data.npz")]
+        command = [*launcher, *command, "--epochs", str(options.epochs), "--global-batch-size", str(case.batch)]
         command += ["--precision", case.precision, "--device", "cpu", "--verbose", "0", "--model-dir", folder]
         command += ["--backup-save-freq", "never", "--parallelism", "data"]
-        if options.data_dir:
-            command += ["--data-dir", options.data_dir]
         output_of(command, options.timeout)
         history = json.loads((Path(folder) / "history.json").read_text())
     profile = history["timing"].get("profile_ms_per_step", {})
@@ -149,7 +173,7 @@ def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, fl
         raise Failure(f"{case.model} wrote no timing.profile_ms_per_step to history.json")
     rates = [epoch["examples_per_second"] for epoch in history["epochs"][1:]]
     operations = history["timing"].get("operations_ms_per_step", {})
-    return profile, operations, GLOBAL_BATCH / statistics.median(rates) * 1e3
+    return profile, operations, case.batch / statistics.median(rates) * 1e3
 
 
 def cases_of(options: argparse.Namespace, machine: Machine) -> list[Case]:
@@ -157,7 +181,12 @@ def cases_of(options: argparse.Namespace, machine: Machine) -> list[Case]:
     if "avx512_bf16" not in machine.flags and "mixed_bfloat16" in precisions:
         print("This CPU has no avx512_bf16: mixed_bfloat16 is skipped.")
         precisions = [each for each in precisions if each != "mixed_bfloat16"]
-    return [Case(m, p, w) for m in options.models for p in precisions for w in options.workers]
+    return [
+        Case(model, precision, workers)
+        for model in options.models
+        for precision in precisions
+        for workers in (options.workers if model in PROGRAMS else [1])
+    ]
 
 
 def aligned(lines: list[list[str]], names: int) -> str:
@@ -182,7 +211,7 @@ def table(rows: list[Row]) -> str:
         lines.append(
             [case.model, case.precision, str(case.workers)]
             + [f"{figure:.2f}" for figure in figures]
-            + [f"{ratio:.2f}", "!" if ratio > PROMISE else ""]
+            + [f"{ratio:.2f}", "!" if ratio > case.promise else ""]
             + [f"{part:.2f}" for part in parts]
         )
     return aligned(lines, 2)
@@ -214,7 +243,8 @@ def spelled(name: str, sample: Sample) -> str:
 LEGEND = f"""
 step = kernels + optimizer + input + communication + waiting + other, as rank 0's profile splits it. epoch's: the step from
 the median epoch's examples per second. bare: oneDNN's primitives and one optimizer pass, each timed separately. isolated:
-Lockstep's operations, each timed separately. "!": ratio above {PROMISE}. All are medians, so parts may not add up exactly."""
+Lockstep's operations, each timed separately. "!": ratio above {PROMISE}, of
+Keras models above {PROMISE_OF_KERAS_MODELS}. All are medians, so parts may not add up exactly."""
 
 
 def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path:
@@ -230,7 +260,7 @@ def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path
         "date": date,
         "version": lockstep_version(ROOT),
         "data": "MNIST" if options.data_dir else "synthetic digits",
-        "promise": PROMISE,
+        "promise": {case.model: case.promise for case in (row.case for row in rows)},
         "repeats": options.repeats,
         "rows": [
             {
@@ -251,16 +281,21 @@ def main() -> int:
     options, machine = parse(), this_machine()
     rows = [Row(case) for case in cases_of(options, machine)]
     try:
-        for repeat in range(options.repeats):
-            for row in rows:
-                print(f"\r{repeat + 1}/{options.repeats} {row.case.job:<40}", end="", file=sys.stderr, flush=True)
-                row.samples.append(Sample(measured_floor(row.case, options), *measured_step(row.case, options)))
+        with tempfile.TemporaryDirectory(prefix="step-floor-models-") as folder:
+            files = Path(folder)
+            for model in {row.case.model for row in rows if not row.case.is_program}:
+                make_model(model, files / model)
+            for repeat in range(options.repeats):
+                for row in rows:
+                    print(f"\r{repeat + 1}/{options.repeats} {row.case.job:<40}", end="", file=sys.stderr, flush=True)
+                    floor = measured_floor(row.case, files, options)
+                    row.samples.append(Sample(floor, *measured_step(row.case, files, options)))
     except Failure as failure:
         print(f"\nstep_floor.py: {failure}", file=sys.stderr)
         return 1
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     data = "MNIST" if options.data_dir else "synthetic digits"
-    print(f"{machine.cpu}, {data}, global batch {GLOBAL_BATCH}, one thread per worker, ms per step\n")
+    print(f"{machine.cpu}, {data}, one thread per worker, ms per step\n")
     print(table(rows))
     print(LEGEND)
     if options.operations:

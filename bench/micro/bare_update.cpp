@@ -52,6 +52,23 @@ void sgd_pass(float* __restrict w, const float* __restrict g, const float* __res
   });
 }
 
+void momentum_pass(float* __restrict w, float* __restrict m, const float* __restrict g, const float* __restrict h,
+                   std::uint16_t* __restrict low, std::size_t count) {
+  run_vectorized([=] {
+    const auto step = [&](std::size_t i, float gradient) {
+      m[i] = 0.9F * m[i] - 0.01F * gradient;
+      w[i] += m[i];
+    };
+    if (h != nullptr) {
+      for (std::size_t i = 0; i < count; ++i) step(i, g[i] + h[i]);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) step(i, g[i]);
+    }
+    if (low == nullptr) return;
+    for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+  });
+}
+
 void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
                const float* __restrict h, std::uint16_t* __restrict low, std::size_t count) {
   run_vectorized([=] {
@@ -81,6 +98,8 @@ void update_pass(const UpdateBuffers& buffers) {
     if (buffers.slots.size() == 2) {
       adam_pass(at(buffers.weights, i), at(buffers.slots[0], i), at(buffers.slots[1], i), at(buffers.gradients[0], i),
                 second, low, count);
+    } else if (buffers.slots.size() == 1) {
+      momentum_pass(at(buffers.weights, i), at(buffers.slots[0], i), at(buffers.gradients[0], i), second, low, count);
     } else {
       sgd_pass(at(buffers.weights, i), at(buffers.gradients[0], i), second, low, count);
     }

@@ -2,7 +2,9 @@
 #include "micro/step_work.hpp"
 
 #include "backend/make_backend.hpp"
+#include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
+#include "core/parse_number.hpp"
 #include "core/random.hpp"
 #include "graph/lower.hpp"
 #include "plan/step.hpp"
@@ -11,9 +13,12 @@
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/sequential.hpp>
+#include <lockstep/training/compile_options.hpp>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <regex>
 #include <span>
 #include <utility>
 
@@ -22,22 +27,30 @@ namespace lockstep::bench {
 namespace {
 
 constexpr std::size_t examples_in_store = 10000;
-constexpr std::size_t pixels_of_example = std::size_t{28} * 28;
 
-Sequential architecture_of(const std::string& model) {
-  if (model == "keras_mnist") return testing::keras_mnist();
-  if (model == "custom_training_mnist") return testing::custom_training_mnist();
-  throw UsageError("unknown model '" + model + "'; use keras_mnist or custom_training_mnist");
-}
+constexpr std::array programs{"keras_mnist", "custom_training_mnist"};
 
-Optimizer optimizer_of(const std::string& model) {
-  if (model == "keras_mnist") return SGD({.learning_rate = 0.001});
-  return Adam();
+bool is_file(const std::string& model) { return model.ends_with(".keras"); }
+bool knows_program(const std::string& model) { return std::ranges::find(programs, model) != programs.end(); }
+
+struct CompiledModel {
+  Architecture architecture;
+  CompileOptions options;
+};
+
+CompiledModel compiled_model(const std::string& model) {
+  const SparseCategoricalCrossentropy loss({.from_logits = true});
+  if (model == "keras_mnist")
+    return {testing::keras_mnist(), {.optimizer = SGD({.learning_rate = 0.001}), .loss = loss}};
+  if (model == "custom_training_mnist") return {testing::custom_training_mnist(), {.optimizer = Adam(), .loss = loss}};
+  ModelData file = load_model(model);
+  if (!file.compile_state) throw DataError(model + ": is not compiled");
+  return {std::move(file.architecture), std::move(static_cast<CompileOptions&>(*file.compile_state))};
 }
 
 Plan plan_of(const Job& job, const Backend& backend) {
-  const Loss loss = SparseCategoricalCrossentropy({.from_logits = true});
-  Graph graph = lower(architecture_of(job.model), loss, job.bfloat16 ? Precision::mixed_bfloat16 : Precision::float32);
+  const CompiledModel model = compiled_model(job.model);
+  Graph graph = lower(model.architecture, model.options, job.bfloat16 ? Precision::mixed_bfloat16 : Precision::float32);
   backend.lay_out(graph, job.local_batch);
   return make_plan(std::move(graph), backend.plan_options(job.ranks));
 }
@@ -60,13 +73,24 @@ std::string Job::name() const { return model + "/" + std::to_string(local_batch)
 
 std::vector<Job> all_jobs() {
   std::vector<Job> jobs;
-  for (const char* model : {"keras_mnist", "custom_training_mnist"}) {
+  for (const char* model : programs) {
     for (const std::size_t local_batch : {std::size_t{64}, std::size_t{128}}) {
       jobs.push_back({.model = model, .local_batch = local_batch});
       if (onednn::has_bfloat16()) jobs.push_back({.model = model, .local_batch = local_batch, .bfloat16 = true});
     }
   }
   return jobs;
+}
+
+Job job_named(const std::string& name) {
+  static const std::regex form("(.+)/([0-9]+)/(f32|bf16)");
+  std::smatch parts;
+  if (std::regex_match(name, parts, form) && (is_file(parts[1]) || knows_program(parts[1]))) {
+    const auto examples = parse_number<std::size_t>(parts[2].str()).value_or(0);
+    if (examples > 0) return {.model = parts[1], .local_batch = examples, .bfloat16 = parts[3] == "bf16"};
+  }
+  throw UsageError("unknown job '" + name + "'; jobs are keras_mnist/64/f32, custom_training_mnist/64/bf16 or " +
+                   "FILE.keras/32/f32");
 }
 
 Plan plan_of(const Job& job) { return plan_of(job, *make_cpu_backend(1)); }
@@ -76,8 +100,7 @@ std::vector<Row> rows_of(const Plan& plan) {
   for (std::size_t i = 0; i < plan.compute.size(); ++i) {
     const Operation& operation = plan.compute[i];
     std::string name(to_string(operation.kind));
-    if (operation.parameter >= 0 || operation.kind == OperationKind::max_pooling ||
-        operation.kind == OperationKind::max_pooling_backward) {
+    if (operation.kind != OperationKind::gather && operation.kind != OperationKind::loss) {
       name += "/" + plan.graph.layers[static_cast<std::size_t>(operation.layer)].name;
     }
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.name == name; });
@@ -91,10 +114,13 @@ std::vector<Row> rows_of(const Plan& plan) {
   return rows;
 }
 
-StepWork::StepWork(Job job) : job_(std::move(job)), backend_(make_cpu_backend(1)), plan_(plan_of(job_, *backend_)) {
-  const Optimizer optimizer = optimizer_of(job_.model);
+StepWork::StepWork(Job job)
+    : job_(std::move(job)),
+      optimizer_(compiled_model(job_.model).options.optimizer),
+      backend_(make_cpu_backend(1)),
+      plan_(plan_of(job_, *backend_)) {
   const std::size_t elements = plan_.elements;
-  const auto slots = static_cast<std::size_t>(num_slots(optimizer));
+  const auto slots = static_cast<std::size_t>(num_slots(optimizer_));
   const std::size_t low_bytes = job_.bfloat16 ? elements * sizeof(std::uint16_t) : 0;
   const ArenaMemory memory =
       communicator_.allocate(elements, (1 + slots) * elements * sizeof(float) + low_bytes, plan_.buckets);
@@ -117,37 +143,58 @@ StepWork::StepWork(Job job) : job_(std::move(job)), backend_(make_cpu_backend(1)
   other_gradients_ = AlignedBuffer(elements * sizeof(float));
   std::ranges::fill(other_gradients_.as<float>(), 0.001F);
 
-  RandomStream random(1, RandomPurpose::test, 1);
-  pixels_.resize(examples_in_store * pixels_of_example);
-  for (std::uint8_t& pixel : pixels_) pixel = static_cast<std::uint8_t>(random.below(256));
-  classes_.resize(examples_in_store);
-  for (std::int32_t& number : classes_) number = static_cast<std::int32_t>(random.below(10));
-  examples_.resize(job_.local_batch);
-  for (std::uint32_t& example : examples_) example = random.below(examples_in_store);
+  const std::size_t stored = fill_data();
   replica_ = {.begin = 0, .end = job_.local_batch};
-  pixels_pointer_ = pixels_.data();
   classes_pointer_ = classes_.data();
-  context_ = {
-      .data = {.inputs = {&pixels_pointer_, 1}, .targets = {&classes_pointer_, 1}, .examples = examples_in_store},
-      .examples = examples_,
-      .replicas = {&replica_, 1},
-      .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),
-      .sample_weights = {},
-      .training = true};
-  // One step creates the kernels and fills the tensors with realistic values before anything is timed.
-  Step(plan_, *executable_, communicator_).train(context_, optimizer, ++iteration_);
+  context_ = {.data = {.inputs = {&input_pointer_, 1}, .targets = {&classes_pointer_, 1}, .examples = stored},
+              .examples = examples_,
+              .replicas = {&replica_, 1},
+              .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),
+              .sample_weights = {},
+              .training = true};
+  run_step();  // also creates the kernels
+}
+
+void StepWork::run_step() { Step(plan_, *executable_, communicator_).train(context_, optimizer_, ++iteration_); }
+
+std::size_t StepWork::fill_data() {
+  const Graph& graph = plan_.graph;
+  const auto elements = static_cast<std::size_t>(graph.tensors[graph.inputs.front().tensor].elements());
+  const bool is_program = !is_file(job_.model);
+  const std::size_t stored = is_program ? examples_in_store : 4 * job_.local_batch;
+  RandomStream random(1, RandomPurpose::test, 1);
+  if (is_program) {
+    pixels_.resize(stored * elements);
+    for (std::uint8_t& pixel : pixels_) pixel = static_cast<std::uint8_t>(random.below(256));
+    input_pointer_ = pixels_.data();
+  } else {
+    const auto embedding = std::ranges::find(graph.forward, OperationKind::embedding, &Operation::kind);
+    const auto words = embedding == graph.forward.end()
+                           ? 0
+                           : graph.parameters[static_cast<std::size_t>(embedding->parameter)].info.shape[0];
+    values_.resize(stored * elements);
+    for (float& value : values_) {
+      value = words > 0 ? static_cast<float>(random.below(static_cast<std::uint32_t>(words))) : random.uniform();
+    }
+    input_pointer_ = values_.data();
+  }
+  const auto num_classes = static_cast<std::uint32_t>(graph.tensors[graph.outputs.front().tensor].channels);
+  classes_.resize(stored);
+  for (std::int32_t& number : classes_) number = static_cast<std::int32_t>(random.below(num_classes));
+  examples_.resize(job_.local_batch);
+  for (std::uint32_t& example : examples_) example = random.below(static_cast<std::uint32_t>(stored));
+  return stored;
 }
 
 void StepWork::run(const Row& row) {
   for (const std::size_t operation : row.operations) executable_->run(operation, context_);
   if (!row.operations.empty()) return;
-  const Optimizer optimizer = optimizer_of(job_.model);
   std::vector<const float*> sources{arenas_.gradients.data()};
   while (std::ssize(sources) < job_.ranks) sources.push_back(other_gradients_.as<float>().data());
   ++iteration_;
   for (const Range& bucket : plan_.buckets) {
     const std::size_t share = (bucket.end - bucket.begin) / static_cast<std::size_t>(job_.ranks);
-    executable_->update({bucket.begin, bucket.begin + share, sources}, optimizer, iteration_);
+    executable_->update({bucket.begin, bucket.begin + share, sources}, optimizer_, iteration_);
   }
 }
 
@@ -157,8 +204,7 @@ std::string StepWork::implementation(const Row& row) const {
 
 std::vector<BareKernel> StepWork::bare(const Row& row) const {
   if (row.operations.empty()) {
-    return {bare_update(optimizer_of(job_.model), plan_.elements / static_cast<std::size_t>(job_.ranks), job_.ranks,
-                        job_.bfloat16)};
+    return {bare_update(optimizer_, plan_.elements / static_cast<std::size_t>(job_.ranks), job_.ranks, job_.bfloat16)};
   }
   return bare_kernels(dnnl_, plan_.graph, plan_.compute[row.operations.front()], job_.local_batch);
 }

@@ -20,7 +20,7 @@ namespace lockstep::bench {
 
 /// A model, local batch and precision, named as in "keras_mnist/64/bf16".
 struct Job {
-  std::string model;
+  std::string model;            ///< one of the two programs', or the path of a .keras file
   std::size_t local_batch = 0;  ///< examples per step on this rank
   bool bfloat16 = false;
   int ranks = 1;  ///< on the host; each updates its shard of the weights
@@ -28,7 +28,10 @@ struct Job {
   [[nodiscard]] std::string name() const;
 };
 
-/// Both models, local batches of 64 and 128, float32 and, if the CPU has it, bfloat16.
+/// The job of this name. Throws UsageError.
+[[nodiscard]] Job job_named(const std::string& name);
+
+/// Both programs' models, local batches of 64 and 128, float32 and, if the CPU has it, bfloat16.
 [[nodiscard]] std::vector<Job> all_jobs();
 
 /// A forward or backward operation of one layer in all its microbatches, or the update of all weights (no operations).
@@ -49,6 +52,10 @@ class StepWork {
   [[nodiscard]] const Job& job() const noexcept { return job_; }
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
 
+  /// Runs a whole step, which fills all tensors with realistic values. An operation that runs again and again without
+  /// the others may shrink its gradients to denormal numbers, which are slow.
+  void run_step();
+
   /// Runs the row's operations once, as in one step of Lockstep.
   void run(const Row& row);
 
@@ -59,16 +66,21 @@ class StepWork {
   [[nodiscard]] std::vector<BareKernel> bare(const Row& row) const;
 
  private:
+  /// Makes random examples, and a batch of them. Returns how many there are.
+  std::size_t fill_data();
+
   Job job_;
+  Optimizer optimizer_;
   std::unique_ptr<Backend> backend_;
   Plan plan_;
   SingleRankCommunicator communicator_;
   Arenas arenas_;
   std::unique_ptr<Executable> executable_;
   onednn::Context dnnl_;
-  AlignedBuffer other_gradients_;  ///< stand in for another rank's gradients
-  std::vector<std::uint8_t> pixels_;
-  InputPointer pixels_pointer_;
+  AlignedBuffer other_gradients_;     ///< stand in for another rank's gradients
+  std::vector<std::uint8_t> pixels_;  ///< of the programs' models
+  std::vector<float> values_;         ///< of a file's model
+  InputPointer input_pointer_;
   TargetPointer classes_pointer_;
   std::vector<std::int32_t> classes_;
   std::vector<std::uint32_t> examples_;

@@ -1,53 +1,208 @@
-// BatchNormalization with separate statistics for each replica. It uses plain loops, because a rank may compute several
-// replicas of unequal size. The statistics are all-reduced together with the gradients.
+// BatchNormalization with separate statistics for each replica, as loops over tiles of 16 channels: a rank may compute
+// several replicas of unequal size. The statistics are all-reduced together with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/simd.hpp"
+#include "core/vector_width.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t tile = 16;  // channels
+constexpr std::int64_t tile = simd::lanes;   // channels
+constexpr std::int64_t pixels_of_run = 256;  // a run of a tile stays in the first-level cache
 
+using simd::Floats;
 using TileSums = std::array<double, tile>;
+using TileFloats = std::array<float, tile>;
 
-/// The strides of a tile of channels in a tensor.
+/// Where a tile of channels lies in a tensor, and what part of it: `rows` times `pixels` vectors of `width` floats.
 struct TileView {
-  std::int64_t width;           ///< channels in this tile
-  std::int64_t pixels;          ///< of one example
-  std::int64_t block;           ///< elements from pixel to pixel
-  std::int64_t example_stride;  ///< elements from example to example
-};
+  std::int64_t width;   ///< channels in this tile
+  std::int64_t pixels;  ///< of a row
+  std::int64_t stride;  ///< elements from pixel to pixel
+  std::int64_t rows;
+  std::int64_t row_stride;  ///< elements from row to row
+  std::int64_t first;       ///< offset of the first pixel
 
-/// Sums first(x, y) and second(x, y) over the examples [begin, end), separately for each channel: in float within an
-/// example, in double across examples.
-template <typename T, typename First, typename Second>
-inline __attribute__((always_inline)) void sum_tile(const TileView& view, const T* a, const T* b, std::size_t begin,
-                                                    std::size_t end, TileSums& first_sums, TileSums& second_sums,
-                                                    First first, Second second) {
-  first_sums.fill(0);
-  second_sums.fill(0);
-  for (std::size_t r = begin; r < end; ++r) {
-    float first_sum[tile] = {};
-    float second_sum[tile] = {};
-    const T* example_a = a + static_cast<std::int64_t>(r) * view.example_stride;
-    const T* example_b = b + static_cast<std::int64_t>(r) * view.example_stride;
-    for (std::int64_t p = 0; p < view.pixels; ++p) {
-      for (std::int64_t c = 0; c < view.width; ++c) {
-        const float x = example_a[p * view.block + c];
-        const float y = example_b[p * view.block + c];
-        first_sum[c] += first(x, y, c);
-        second_sum[c] += second(x, y, c);
+  /// Of a contiguous tile, a run of pixels is an array.
+  [[nodiscard]] bool is_contiguous() const { return stride == width; }
+  [[nodiscard]] double count() const { return static_cast<double>(rows) * static_cast<double>(pixels); }
+
+  /// Calls visit(offset, pixels) for one run of a row after the other.
+  template <typename Visit>
+  LOCKSTEP_INLINE void for_each_run(const Visit& visit) const {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t p = 0; p < pixels; p += pixels_of_run) {
+        visit(first + row * row_stride + p * stride, std::min(pixels_of_run, pixels - p));
       }
     }
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      first_sums[c] += first_sum[c];
-      second_sums[c] += second_sum[c];
+  }
+};
+
+/// `width` values; the other lanes are 0.
+template <typename T>
+LOCKSTEP_INLINE void load(const T* from, std::int64_t width, Floats& to) {
+  if (width == tile) return simd::load(from, to);
+  to = Floats{};
+  for (std::int64_t c = 0; c < width; ++c) to[c] = static_cast<float>(from[c]);
+}
+
+template <typename T>
+LOCKSTEP_INLINE void store(const Floats& from, std::int64_t width, T* to) {
+  if (width == tile) return simd::store(from, to);
+  for (std::int64_t c = 0; c < width; ++c) to[c] = from[c];
+}
+
+LOCKSTEP_INLINE void add(const Floats& more, TileSums& sums) {
+  for (std::int64_t c = 0; c < tile; ++c) sums[c] += more[c];
+}
+
+/// The mean and the sum of the squares of the deviations from it, per channel. Each run has its own mean, in float; the
+/// runs are merged in double (Chan, Golub and LeVeque, 1983), so the values are read from memory only once.
+struct Moments {
+  double count = 0;
+  TileSums mean = {};
+  TileSums squares = {};
+
+  LOCKSTEP_INLINE void merge(std::int64_t more, const Floats& run_mean, const Floats& run_squares) {
+    const auto n = static_cast<double>(more);
+    const double share = n / (count + n);
+    for (std::int64_t c = 0; c < tile; ++c) {
+      const double distance = run_mean[c] - mean[c];
+      mean[c] += distance * share;
+      squares[c] += run_squares[c] + distance * distance * count * share;
     }
+    count += n;
+  }
+};
+
+template <typename T>
+LOCKSTEP_INLINE void add_moments(const TileView& view, std::int64_t width, const T* x, Moments& moments) {
+  view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
+    const T* const run = x + at;
+    Floats sum = {};
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      Floats value;
+      load(run + p * view.stride, width, value);
+      sum += value;
+    }
+    const Floats mean = sum / static_cast<float>(pixels);
+    Floats squares = {};
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      Floats value;
+      load(run + p * view.stride, width, value);
+      const Floats deviation = value - mean;
+      squares += deviation * deviation;
+    }
+    moments.merge(pixels, mean, squares);
+  });
+}
+
+template <typename T>
+void moments_of(const TileView& view, const T* x, Moments& moments) {
+  Moments* const to = &moments;
+  run_vectorized([=] {
+    if (view.width == tile) return add_moments(view, tile, x, *to);
+    add_moments(view, view.width, x, *to);
+  });
+}
+
+/// What normalizing takes, per channel of a tile.
+struct Normalization {
+  TileFloats mean = {};
+  TileFloats scale = {};
+  TileFloats shift = {};
+  bool relu = false;  ///< applied in the same pass
+};
+
+template <typename T>
+LOCKSTEP_INLINE void normalize_run(const Normalization& by, std::int64_t width, std::int64_t stride,
+                                   std::int64_t pixels, const T* x, T* y) {
+  Floats mean;
+  Floats scale;
+  Floats shift;
+  simd::load(by.mean.data(), mean);
+  simd::load(by.scale.data(), scale);
+  simd::load(by.shift.data(), shift);
+  const bool relu = by.relu;
+  for (std::int64_t p = 0; p < pixels; ++p) {
+    Floats value;
+    load(x + p * stride, width, value);
+    value = (value - mean) * scale + shift;
+    if (relu) value = value < 0.0F ? Floats{} : value;
+    store(value, width, y + p * stride);
+  }
+}
+
+/// Sums of the gradient, and of the gradient times the deviation from the mean.
+template <typename T>
+LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, const TileFloats& means, const T* x,
+                                   const T* y_gradient, TileSums& sums, TileSums& projected) {
+  Floats mean;
+  simd::load(means.data(), mean);
+  view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
+    Floats sum = {};
+    Floats projected_sum = {};
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      Floats value;
+      Floats gradient;
+      load(x + at + p * view.stride, width, value);
+      load(y_gradient + at + p * view.stride, width, gradient);
+      sum += gradient;
+      projected_sum += gradient * (value - mean);
+    }
+    add(sum, sums);
+    add(projected_sum, projected);
+  });
+}
+
+template <typename T>
+void sum_gradients(const TileView& view, const TileFloats& mean, const T* x, const T* y_gradient, TileSums& sums,
+                   TileSums& projected) {
+  const TileFloats* const from = &mean;
+  TileSums* const to = &sums;
+  TileSums* const projected_to = &projected;
+  run_vectorized([=] {
+    if (view.width == tile) return add_gradients(view, tile, *from, x, y_gradient, *to, *projected_to);
+    add_gradients(view, view.width, *from, x, y_gradient, *to, *projected_to);
+  });
+}
+
+/// What the gradient of x takes, per channel of a tile: dx = (dy - gradient_mean - (x - mean) slope) scale.
+struct Propagation {
+  TileFloats mean = {};
+  TileFloats gradient_mean = {};
+  TileFloats slope = {};
+  TileFloats scale = {};
+  bool relu = false;  ///< the derivative of the activation that made x is applied in the same pass
+};
+
+template <typename T>
+LOCKSTEP_INLINE void propagate_run(const Propagation& by, std::int64_t width, std::int64_t stride, std::int64_t pixels,
+                                   const T* x, const T* y_gradient, T* x_gradient) {
+  Floats mean;
+  Floats gradient_mean;
+  Floats slope;
+  Floats scale;
+  simd::load(by.mean.data(), mean);
+  simd::load(by.gradient_mean.data(), gradient_mean);
+  simd::load(by.slope.data(), slope);
+  simd::load(by.scale.data(), scale);
+  const bool relu = by.relu;
+  for (std::int64_t p = 0; p < pixels; ++p) {
+    Floats value;
+    Floats gradient;
+    load(x + p * stride, width, value);
+    load(y_gradient + p * stride, width, gradient);
+    gradient = (gradient - gradient_mean - (value - mean) * slope) * scale;
+    if (relu) gradient = value > 0.0F ? gradient : Floats{};
+    store(gradient, width, x_gradient + p * stride);
   }
 }
 
@@ -87,20 +242,19 @@ class BatchNormalizationKernel final : public Kernel {
     for (std::int64_t t = 0; t < tiles; ++t) {
       const std::int64_t block = t / tiles_a_block;
       const std::int64_t within = t % tiles_a_block * tile;
-      const TileView view{std::min(tile, tensor_.block() - within), tensor_.height * tensor_.width, tensor_.block(),
-                          tensor_.elements()};
-      const std::int64_t first = block * view.pixels * tensor_.block() + within;
-      const std::int64_t channel = block * tensor_.block() + within;
+      const Tile channels{.channel = block * tensor_.block() + within,
+                          .width = std::min(tile, tensor_.block() - within),
+                          .first = block * tensor_.height * tensor_.width * tensor_.block() + within};
       if (backward_ && frozen_) {
-        run_frozen_backward(view, first, channel);
+        run_frozen_backward(channels);
       } else if (backward_) {
-        run_backward(context, view, first, channel);
+        run_backward(context, channels);
       } else if (recomputes_ && !frozen_) {
-        normalize_again(context, view, first, channel);
+        normalize_again(context, channels);
       } else if (context.training && !frozen_) {
-        run_training(context, view, first, channel);
+        run_training(context, channels);
       } else {
-        run_inference(view, first, channel);
+        run_inference(channels);
       }
     }
   }
@@ -109,6 +263,12 @@ class BatchNormalizationKernel final : public Kernel {
   struct Vector {
     const float* value = nullptr;
     float* gradient = nullptr;
+  };
+
+  struct Tile {
+    std::int64_t channel;  ///< the first one
+    std::int64_t width;    ///< channels
+    std::int64_t first;    ///< offset in an example
   };
 
   static void bind(const KernelScope& scope, int parameter, Vector& vector) {
@@ -124,143 +284,160 @@ class BatchNormalizationKernel final : public Kernel {
     return {here(begin), here(end)};
   }
 
+  /// A tile of these examples. Of images of one pixel all examples are one row.
+  [[nodiscard]] TileView view_of(const Tile& channels, Range examples) const {
+    const auto rows = static_cast<std::int64_t>(examples.end - examples.begin);
+    const std::int64_t pixels = tensor_.height * tensor_.width;
+    const bool is_pixel = pixels == 1;
+    return {.width = channels.width,
+            .pixels = is_pixel ? rows : pixels,
+            .stride = is_pixel ? tensor_.elements() : tensor_.block(),
+            .rows = is_pixel ? 1 : rows,
+            .row_stride = tensor_.elements(),
+            .first = static_cast<std::int64_t>(examples.begin) * tensor_.elements() + channels.first};
+  }
+
   /// A replica's mean and 1 / sqrt(variance + epsilon), which forward saves for backward: 2 * channels floats.
   [[nodiscard]] float* statistics_of(std::size_t replica) const {
     return statistics_ + static_cast<std::int64_t>(replica) * 2 * tensor_.channels;
   }
 
-  void normalize(const TileView& view, std::int64_t first, std::int64_t channel, std::size_t begin, std::size_t end,
-                 const float* mean, const float* inverse) const {
-    float scale[tile];
-    float shift[tile];
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      scale[c] = inverse[c] * (gamma_.value != nullptr ? gamma_.value[channel + c] : 1.0F);
-      shift[c] = beta_.value != nullptr ? beta_.value[channel + c] : 0.0F;
+  /// gamma / sigma
+  [[nodiscard]] TileFloats scale_of(const Tile& channels, const float* inverse) const {
+    TileFloats scale{};
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      scale[c] = inverse[c] * (gamma_.value != nullptr ? gamma_.value[channels.channel + c] : 1.0F);
     }
-    for (std::size_t r = begin; r < end; ++r) {
-      const std::int64_t example = static_cast<std::int64_t>(r) * view.example_stride + first;
-      for (std::int64_t p = 0; p < view.pixels; ++p) {
-        T* y = y_ + example + p * view.block;
-        const T* x = x_ + example + p * view.block;
-        for (std::int64_t c = 0; c < view.width; ++c) {
-          y[c] = (static_cast<float>(x[c]) - mean[c]) * scale[c] + shift[c];
-        }
-        if (activation_ != ActivationFunction::linear) {
-          apply_activation(activation_, y, static_cast<std::size_t>(view.width));
-        }
-      }
-    }
+    return scale;
   }
 
-  void run_training(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      moving_mean_.gradient[channel + c] = 0;
-      moving_variance_.gradient[channel + c] = 0;
-    }
+  void normalize(const Tile& channels, Range examples, const float* mean, const float* inverse) const {
+    Normalization by{.scale = scale_of(channels, inverse), .relu = activation_ == ActivationFunction::relu};
+    std::copy_n(mean, channels.width, by.mean.data());
+    if (beta_.value != nullptr) std::copy_n(beta_.value + channels.channel, channels.width, by.shift.data());
+    const TileView view = view_of(channels, examples);
+    view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
+      const Normalization* const from = &by;
+      const T* const x = x_ + at;
+      T* const y = y_ + at;
+      const std::int64_t width = view.width;
+      const std::int64_t stride = view.stride;
+      run_vectorized([=] {
+        if (width == tile) return normalize_run(*from, tile, stride, pixels, x, y);
+        normalize_run(*from, width, stride, pixels, x, y);
+      });
+      if (!by.relu) {
+        for_each_array(view, pixels,
+                       [&](std::int64_t from, std::size_t count) { apply_activation(activation_, y + from, count); });
+      }
+    });
+  }
+
+  /// Calls visit(offset, elements) for the contiguous parts of a run.
+  template <typename Visit>
+  static void for_each_array(const TileView& view, std::int64_t pixels, const Visit& visit) {
+    if (view.is_contiguous()) return visit(0, static_cast<std::size_t>(pixels * view.width));
+    for (std::int64_t p = 0; p < pixels; ++p) visit(p * view.stride, static_cast<std::size_t>(view.width));
+  }
+
+  void run_training(const StepContext& context, const Tile& channels) {
+    float* const mean_gradient = moving_mean_.gradient + channels.channel;
+    float* const variance_gradient = moving_variance_.gradient + channels.channel;
+    std::fill_n(mean_gradient, channels.width, 0.0F);
+    std::fill_n(variance_gradient, channels.width, 0.0F);
     const auto replica_weight = 1.0F / static_cast<float>(context.total_replicas);
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = examples_of(context, replica);
-      if (begin == end) continue;
-      const double count = static_cast<double>(end - begin) * static_cast<double>(view.pixels);
-      TileSums sums;
-      TileSums unused;
-      sum_tile(
-          view, x_ + first, x_ + first, begin, end, sums, unused, [](float x, float, std::int64_t) { return x; },
-          [](float, float, std::int64_t) { return 0.0F; });
-      float* mean = statistics_of(replica) + channel;
-      float* inverse = mean + tensor_.channels;
-      for (std::int64_t c = 0; c < view.width; ++c) mean[c] = static_cast<float>(sums[c] / count);
-      sum_tile(
-          view, x_ + first, x_ + first, begin, end, sums, unused,
-          [mean](float x, float, std::int64_t c) { return (x - mean[c]) * (x - mean[c]); },
-          [](float, float, std::int64_t) { return 0.0F; });
-      for (std::int64_t c = 0; c < view.width; ++c) {
-        const auto variance = static_cast<float>(sums[c] / count);
+      const Range examples = examples_of(context, replica);
+      if (examples.begin == examples.end) continue;
+      const TileView view = view_of(channels, examples);
+      Moments moments;
+      moments_of(view, x_, moments);
+      float* const mean = statistics_of(replica) + channels.channel;
+      float* const inverse = mean + tensor_.channels;
+      for (std::int64_t c = 0; c < channels.width; ++c) {
+        mean[c] = static_cast<float>(moments.mean[c]);
+        const auto variance = static_cast<float>(moments.squares[c] / view.count());
         inverse[c] = 1.0F / std::sqrt(variance + epsilon_);
-        moving_mean_.gradient[channel + c] += mean[c] * replica_weight;
-        moving_variance_.gradient[channel + c] += variance * replica_weight;
+        mean_gradient[c] += mean[c] * replica_weight;
+        variance_gradient[c] += variance * replica_weight;
       }
-      normalize(view, first, channel, begin, end, mean, inverse);
+      normalize(channels, examples, mean, inverse);
     }
   }
 
-  void normalize_again(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
+  void normalize_again(const StepContext& context, const Tile& channels) {
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = examples_of(context, replica);
-      const float* mean = statistics_of(replica) + channel;
-      normalize(view, first, channel, begin, end, mean, mean + tensor_.channels);
+      const float* mean = statistics_of(replica) + channels.channel;
+      normalize(channels, examples_of(context, replica), mean, mean + tensor_.channels);
     }
   }
 
-  void run_inference(const TileView& view, std::int64_t first, std::int64_t channel) {
-    float inverse[tile];
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channel + c] + epsilon_);
+  /// 1 / sqrt(variance + epsilon) of the moving variance
+  [[nodiscard]] TileFloats moving_inverse(const Tile& channels) const {
+    TileFloats inverse{};
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channels.channel + c] + epsilon_);
     }
-    normalize(view, first, channel, 0, num_examples_, moving_mean_.value + channel, inverse);
+    return inverse;
+  }
+
+  void run_inference(const Tile& channels) {
+    normalize(channels, {0, num_examples_}, moving_mean_.value + channels.channel, moving_inverse(channels).data());
   }
 
   /// The moving statistics do not depend on x: dx = gamma / sigma dy.
-  void run_frozen_backward(const TileView& view, std::int64_t first, std::int64_t channel) const {
-    float inverse[tile];
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channel + c] + epsilon_);
-    }
-    const TileSums zeros{};
-    propagate(view, first, channel, 0, num_examples_, moving_mean_.value + channel, inverse, zeros, zeros);
+  void run_frozen_backward(const Tile& channels) const {
+    propagate(channels, {0, num_examples_},
+              {.scale = scale_of(channels, moving_inverse(channels).data()),
+               .relu = input_activation_ == ActivationFunction::relu});
   }
 
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
-  void run_backward(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
+  void run_backward(const StepContext& context, const Tile& channels) {
     for (const Vector* vector : {&gamma_, &beta_}) {
-      if (vector->gradient != nullptr) std::fill_n(vector->gradient + channel, view.width, 0.0F);
+      if (vector->gradient != nullptr) std::fill_n(vector->gradient + channels.channel, channels.width, 0.0F);
     }
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = examples_of(context, replica);
-      if (begin == end) continue;
-      const float* mean = statistics_of(replica) + channel;
+      const Range examples = examples_of(context, replica);
+      if (examples.begin == examples.end) continue;
+      const float* mean = statistics_of(replica) + channels.channel;
       const float* inverse = mean + tensor_.channels;
-      TileSums gradient_sums;
-      TileSums projected_sums;
-      sum_tile(
-          view, x_ + first, y_gradient_ + first, begin, end, gradient_sums, projected_sums,
-          [](float, float dy, std::int64_t) { return dy; },
-          [mean, inverse](float x, float dy, std::int64_t c) { return dy * (x - mean[c]) * inverse[c]; });
-      for (std::int64_t c = 0; c < view.width; ++c) {
-        if (gamma_.gradient != nullptr) gamma_.gradient[channel + c] += static_cast<float>(projected_sums[c]);
-        if (beta_.gradient != nullptr) beta_.gradient[channel + c] += static_cast<float>(gradient_sums[c]);
+      const TileView view = view_of(channels, examples);
+      Propagation by{.scale = scale_of(channels, inverse), .relu = input_activation_ == ActivationFunction::relu};
+      std::copy_n(mean, channels.width, by.mean.data());
+      TileSums gradient_sums{};
+      TileSums projected_sums{};
+      sum_gradients(view, by.mean, x_, y_gradient_, gradient_sums, projected_sums);
+      for (std::int64_t c = 0; c < channels.width; ++c) {
+        const double projected = projected_sums[c] * inverse[c];
+        if (gamma_.gradient != nullptr) gamma_.gradient[channels.channel + c] += static_cast<float>(projected);
+        if (beta_.gradient != nullptr) beta_.gradient[channels.channel + c] += static_cast<float>(gradient_sums[c]);
+        by.gradient_mean[c] = static_cast<float>(gradient_sums[c] / view.count());
+        by.slope[c] = static_cast<float>(projected / view.count() * inverse[c]);
       }
-      if (input_gradient_) {
-        propagate(view, first, channel, begin, end, mean, inverse, gradient_sums, projected_sums);
-      }
+      if (input_gradient_) propagate(channels, examples, by);
     }
   }
 
-  void propagate(const TileView& view, std::int64_t first, std::int64_t channel, std::size_t begin, std::size_t end,
-                 const float* mean, const float* inverse, const TileSums& gradient_sums,
-                 const TileSums& projected_sums) const {
-    const double count = static_cast<double>(end - begin) * static_cast<double>(view.pixels);
-    float scale[tile];
-    float gradient_mean[tile];
-    float projected_mean[tile];
-    for (std::int64_t c = 0; c < view.width; ++c) {
-      scale[c] = inverse[c] * (gamma_.value != nullptr ? gamma_.value[channel + c] : 1.0F);
-      gradient_mean[c] = static_cast<float>(gradient_sums[c] / count);
-      projected_mean[c] = static_cast<float>(projected_sums[c] / count);
-    }
-    for (std::size_t r = begin; r < end; ++r) {
-      const std::int64_t example = static_cast<std::int64_t>(r) * view.example_stride + first;
-      for (std::int64_t p = 0; p < view.pixels; ++p) {
-        const std::int64_t at = example + p * view.block;
-        for (std::int64_t c = 0; c < view.width; ++c) {
-          const float projected = (static_cast<float>(x_[at + c]) - mean[c]) * inverse[c] * projected_mean[c];
-          x_gradient_[at + c] = (static_cast<float>(y_gradient_[at + c]) - gradient_mean[c] - projected) * scale[c];
-        }
-        if (input_activation_ != ActivationFunction::linear) {
-          apply_derivative(input_activation_, x_ + at, x_gradient_ + at, static_cast<std::size_t>(view.width));
-        }
+  void propagate(const Tile& channels, Range examples, const Propagation& by) const {
+    const TileView view = view_of(channels, examples);
+    view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
+      const Propagation* const from = &by;
+      const T* const x = x_ + at;
+      const T* const y_gradient = y_gradient_ + at;
+      T* const x_gradient = x_gradient_ + at;
+      const std::int64_t width = view.width;
+      const std::int64_t stride = view.stride;
+      run_vectorized([=] {
+        if (width == tile) return propagate_run(*from, tile, stride, pixels, x, y_gradient, x_gradient);
+        propagate_run(*from, width, stride, pixels, x, y_gradient, x_gradient);
+      });
+      if (!by.relu) {
+        for_each_array(view, pixels, [&](std::int64_t from, std::size_t count) {
+          apply_derivative(input_activation_, x + from, x_gradient + from, count);
+        });
       }
-    }
+    });
   }
 
   bool backward_;

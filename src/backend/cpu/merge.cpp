@@ -2,6 +2,7 @@
 // axis where an operand has one element, it is repeated.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "core/vector_width.hpp"
 #include "layers/merge_functions.hpp"
 
 #include <omp.h>
@@ -14,6 +15,13 @@
 namespace lockstep {
 
 namespace {
+
+/// Calls visit(offset, count) for parts of an example that stay in the first-level cache from one pass to the next.
+template <typename Visit>
+void for_each_part(std::int64_t begin, std::int64_t elements, const Visit& visit) {
+  constexpr std::int64_t part = 2048;
+  for (std::int64_t at = 0; at < elements; at += part) visit(begin + at, std::min(part, elements - at));
+}
 
 template <typename T>
 class MergeKernel final : public Kernel {
@@ -35,47 +43,55 @@ class MergeKernel final : public Kernel {
     const bool backward = is_backward(operation_);
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t example = 0; example < num_examples_; ++example) {
-      visit_merge(operation_.merge, [&]<MergeFunction function>() {
-        if (backward) {
-          run_backward<function>(example * elements_);
-        } else {
-          run_forward<function>(example * elements_);
-        }
+      for_each_part(example * elements_, elements_, [&](std::int64_t at, std::int64_t size) {
+        visit_merge(operation_.merge, [&]<MergeFunction function>() {
+          if (backward) {
+            run_backward<function>(at, size);
+          } else {
+            run_forward<function>(at, size);
+          }
+        });
       });
     }
   }
 
  private:
-  /// One pass over the example for each operand, which stays in the cache.
   template <MergeFunction function>
-  void run_forward(std::int64_t at) const {
+  void run_forward(std::int64_t at, std::int64_t size) const {
     T* const y = y_ + at;
-    std::copy_n(x_.front() + at, elements_, y);
+    if (x_.size() == 1) std::copy_n(x_.front() + at, size, y);
+    const T* so_far = x_.front() + at;
     for (std::size_t k = 1; k < x_.size(); ++k) {
       const T* const x = x_[k] + at;
-      for (std::int64_t i = 0; i < elements_; ++i) {
-        y[i] = merged<function>(static_cast<float>(y[i]), static_cast<float>(x[i]));
-      }
+      run_vectorized([=] {
+        for (std::int64_t i = 0; i < size; ++i) {
+          y[i] = merged<function>(static_cast<float>(so_far[i]), static_cast<float>(x[i]));
+        }
+      });
+      so_far = y;
     }
     const float scale = merge_scale(function, static_cast<int>(x_.size()));
     if (scale != 1.0F) {
-      for (std::int64_t i = 0; i < elements_; ++i) y[i] = static_cast<float>(y[i]) * scale;
+      for (std::int64_t i = 0; i < size; ++i) y[i] = static_cast<float>(y[i]) * scale;
     }
-    apply_activation(operation_.activation, y, static_cast<std::size_t>(elements_));
+    apply_activation(operation_.activation, y, static_cast<std::size_t>(size));
   }
 
   template <MergeFunction function>
-  void run_backward(std::int64_t at) const {
+  void run_backward(std::int64_t at, std::int64_t size) const {
     const T* const y_gradient = y_gradient_ + at;
+    const T* const* const operands = x_.data();
     const auto count = static_cast<int>(x_.size());
     for (int k = 0; k < count; ++k) {
       if (x_gradients_[k] == nullptr) continue;
       T* const gradient = x_gradients_[k] + at;
-      for (std::int64_t i = 0; i < elements_; ++i) {
-        const auto value_of = [&](int operand) { return static_cast<float>(x_[operand][at + i]); };
-        gradient[i] = static_cast<float>(y_gradient[i]) * merge_derivative<function>(k, count, value_of);
-      }
-      apply_derivative(operation_.operands[k].activation, x_[k] + at, gradient, static_cast<std::size_t>(elements_));
+      run_vectorized([=] {
+        for (std::int64_t i = 0; i < size; ++i) {
+          const auto value_of = [&](int operand) { return static_cast<float>(operands[operand][at + i]); };
+          gradient[i] = static_cast<float>(y_gradient[i]) * merge_derivative<function>(k, count, value_of);
+        }
+      });
+      apply_derivative(operation_.operands[k].activation, x_[k] + at, gradient, static_cast<std::size_t>(size));
     }
   }
 
@@ -258,20 +274,27 @@ class SumGradients final : public Kernel {
   void run(const StepContext& /*context*/) override {
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t example = 0; example < num_examples_; ++example) {
-      const std::int64_t at = example * elements_;
-      T* const sum = sum_ + at;
-      if (sum_ != gradients_.front()) std::copy_n(gradients_.front() + at, elements_, sum);
-      for (std::size_t k = 1; k < gradients_.size(); ++k) {
-        const T* const gradient = gradients_[k] + at;
-        for (std::int64_t i = 0; i < elements_; ++i) {
-          sum[i] = static_cast<float>(sum[i]) + static_cast<float>(gradient[i]);
-        }
-      }
-      apply_derivative(activation_, x_ + at, sum, static_cast<std::size_t>(elements_));
+      for_each_part(example * elements_, elements_, [&](std::int64_t at, std::int64_t size) { sum(at, size); });
     }
   }
 
  private:
+  void sum(std::int64_t at, std::int64_t size) const {
+    T* const sum = sum_ + at;
+    const T* so_far = gradients_.front() + at;
+    if (gradients_.size() == 1 && sum != so_far) std::copy_n(so_far, size, sum);
+    for (std::size_t k = 1; k < gradients_.size(); ++k) {
+      const T* const gradient = gradients_[k] + at;
+      run_vectorized([=] {
+        for (std::int64_t i = 0; i < size; ++i) {
+          sum[i] = static_cast<float>(so_far[i]) + static_cast<float>(gradient[i]);
+        }
+      });
+      so_far = sum;
+    }
+    apply_derivative(activation_, x_ + at, sum, static_cast<std::size_t>(size));
+  }
+
   ActivationFunction activation_;
   std::int64_t elements_;  ///< per example
   std::int64_t num_examples_;
