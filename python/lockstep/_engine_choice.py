@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,6 +21,7 @@ _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
 _PROBABILITIES = ("softmax", "sigmoid", "hard_sigmoid")
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
+_BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
 _WITH = {"train": "", "evaluate": "", "predict": " with"}
 
 
@@ -112,7 +113,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
         command = [find_command(), "worker", "--job", str(described)]
         code, output = job.run(command)
     if code == 0:
-        return None if task == "predict" else _compares_no_probabilities(model)
+        return None if task == "predict" else _backend_differs(model)
     error = error_of(code, output, "")
     if code not in _WRONG_MODEL:
         raise error
@@ -120,21 +121,57 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
     return with_remedy(reason, "")
 
 
-def _compares_no_probabilities(model: Any) -> str | None:
-    """Return the categorical crossentropy of what may be no probabilities: Keras' backends compute it differently.
-
-    The native engine computes it as TensorFlow.
-    """
-    if keras.backend.backend() == "tensorflow":
-        return None
+def _backend_differs(model: Any) -> str | None:
+    """Return the crossentropy, loss or metric, that Keras' backend may compute otherwise than the native engine."""
     outputs = getattr(model, "outputs", None) or []
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    metrics = [("metric", metric) for metric in keras.tree.flatten(given)]
     for output, loss in zip(outputs, _losses(model, len(outputs)), strict=False):
-        if _takes_probabilities(loss) and not _gives_probabilities(output):
-            return (
-                "its loss takes probabilities, which the output may not be, and backends compute that differently; "
-                "let the model end in softmax, or give the loss from_logits=True"
-            )
+        last = _last_activation(output)
+        for role, each in [("loss", loss), *metrics]:
+            crossentropy = _crossentropy_of(each)
+            if crossentropy is not None and _differs(crossentropy, role, last):
+                after = f"a {last}" if last else "an output that may be no probabilities"
+                return (
+                    f"Keras' backends compute its {role} differently after {after}; let the model end in "
+                    f"{crossentropy.activation}, or in logits, with from_logits=True"
+                )
     return None
+
+
+class _Crossentropy(NamedTuple):
+    activation: str  # that makes its probabilities
+    from_logits: bool
+    is_focal: bool
+
+
+def _crossentropy_of(compared: Any) -> _Crossentropy | None:
+    """Return what matters of a loss or metric; None if it is no crossentropy."""
+    name = compared if isinstance(compared, str) else getattr(compared, "__name__", type(compared).__name__)
+    name = name.lower().replace("_", "")
+    if name not in _CATEGORICAL + _BINARY:
+        return None
+    from_logits = hasattr(compared, "get_config") and compared.get_config().get("from_logits", False)
+    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", from_logits, "focal" in name)
+
+
+def _differs(crossentropy: _Crossentropy, role: str, last: str) -> bool:
+    """Whether the backend may compute a crossentropy after this activation otherwise than the native engine.
+
+    TensorFlow takes what a softmax or a sigmoid reads for the logits of any crossentropy, whatever from_logits says.
+    The native engine does so in losses, after the activation that makes their probabilities. Other backends never do.
+    They divide outputs that do not sum to 1 before they clip them, where TensorFlow and the native engine may clip
+    first.
+    """
+    own = last == crossentropy.activation
+    if keras.backend.backend() == "tensorflow":
+        if own:
+            return role == "metric" and crossentropy.from_logits and not crossentropy.is_focal
+        return last in ("softmax", "sigmoid")
+    if crossentropy.from_logits:
+        return role == "loss" and own and not crossentropy.is_focal
+    return crossentropy.activation == "softmax" and last not in _PROBABILITIES
 
 
 def _losses(model: Any, outputs: int) -> list[Any]:
@@ -143,27 +180,20 @@ def _losses(model: Any, outputs: int) -> list[Any]:
     return list(model.loss) if isinstance(model.loss, (list, tuple)) else [model.loss] * outputs
 
 
-def _takes_probabilities(loss: Any) -> bool:
-    loss = None if loss is None else keras.losses.get(loss)
-    name = getattr(loss, "__name__", type(loss).__name__)
-    if name.lower().replace("_", "") not in _CATEGORICAL:
-        return False
-    return not (isinstance(loss, keras.losses.Loss) and loss.get_config().get("from_logits", False))
-
-
-def _gives_probabilities(tensor: Any) -> bool:
+def _last_activation(tensor: Any) -> str:
+    """Return the name of the last activation function before an output; empty if there is none."""
     while True:
         operation, node, index = tensor._keras_history
         if isinstance(operation, keras.layers.Softmax):
-            return True
+            return "softmax"
         if isinstance(operation, keras.Model):
             tensor = operation.outputs[index]
             continue
         activation = getattr(operation, "activation", None)
         if activation is not None:
-            return getattr(activation, "__name__", "") in _PROBABILITIES
+            return getattr(activation, "__name__", "")
         if not isinstance(operation, (keras.layers.Flatten, keras.layers.Reshape, keras.layers.Dropout)):
-            return False
+            return ""
         tensor = operation._inbound_nodes[node].input_tensors[0]
 
 

@@ -61,6 +61,13 @@ std::string find_problem(const InspectedFile& file, const InspectOptions& option
                          : "its " + problem + "; use an earlier copy of it";
 }
 
+/// What --json prints of a file: `problem` is also why the command of --for refuses it.
+json to_json(const InspectedFile& file, const std::string& problem) {
+  json document = lockstep::to_json(file);
+  if (document["problem"].is_null() && !problem.empty()) document["problem"] = problem;
+  return document;
+}
+
 /// Nothing if the file is gone: a running job removes its older backups.
 std::optional<Listed> list_file(const fs::path& file, const InspectOptions& options) {
   Listed listed;
@@ -83,8 +90,8 @@ std::optional<Listed> list_file(const fs::path& file, const InspectOptions& opti
     }
     const InspectedFile inspected = inspect_file(file);
     listed.text = summarize_file(inspected);
-    listed.document = to_json(inspected);
     const std::string problem = find_problem(inspected, options);
+    listed.document = to_json(inspected, problem);
     if (problem.empty()) return listed;
     listed.bad = true;
     listed.text += "; BAD: " + problem;
@@ -178,8 +185,9 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
   if (file.model && file.model->compile_state)
     iteration = static_cast<std::uint64_t>(file.model->compile_state->iteration);
   const std::optional<HistorySummary> history = read_history_of(options.path, iteration);
+  const std::string problem = find_problem(file, options);
   if (options.json) {
-    json document = to_json(file);
+    json document = to_json(file, problem);
     document["history"] = history ? to_json(*history) : json(nullptr);
     print(document, out);
   } else {
@@ -187,7 +195,7 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
     if (history) out << printable("\nhistory.json beside it: " + describe(*history) + "\n");
   }
   if (!options.check) return ExitCode::success;
-  if (const std::string problem = find_problem(file, options); !problem.empty()) {
+  if (!problem.empty()) {
     const std::string path = options.path.string();
     throw DataError(problem.find(path) == std::string::npos ? path + ": " + problem : problem);
   }

@@ -100,11 +100,14 @@ std::vector<Metric> metrics_of(const OptionValue& given) {
     std::vector<std::string> names;
     const std::size_t before = metrics.size();
     for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
-      names.emplace_back(MetricTraits<T>::name);
-      if (!is_name_of<T>(name)) return;
-      T metric;
-      if (name != MetricTraits<T>::name) metric.name = name;
-      metrics.emplace_back(std::move(metric));
+      // Keras' F1Score by name has one value for each class, which Lockstep does not support.
+      if constexpr (!requires(T metric) { metric.average; }) {
+        names.emplace_back(MetricTraits<T>::name);
+        if (!is_name_of<T>(name)) return;
+        T metric;
+        if (name != MetricTraits<T>::name) metric.name = name;
+        metrics.emplace_back(std::move(metric));
+      }
     });
     names.emplace_back("none");
     if (metrics.size() == before)

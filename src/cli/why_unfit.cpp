@@ -6,7 +6,6 @@
 #include "graph/lower.hpp"
 #include "graph/output_options.hpp"
 #include "session/check_arrays.hpp"
-#include "session/compiled_model.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -52,7 +51,6 @@ void require_fit(const InspectedFile& file, Purpose purpose, const Options& data
     settings.model = file.path;
     options = resolve_compile_options(settings, architecture, saved, purpose == Purpose::train);
   }
-  complete(options, architecture);
   const Graph graph = lower(architecture, options, Precision::automatic);
   if (graph.mixed_bfloat16) make_cpu_backend(1)->require_bfloat16();
   if (!data.data_dir.empty()) require_fitting_data(data, purpose, architecture, options);

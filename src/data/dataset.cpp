@@ -42,7 +42,7 @@ void require_finite(const SharedArray<float>& values, const Shape& shape, const 
   for (std::size_t axis = shape.rank(); axis-- > 0; rest /= shape[axis]) place[axis] = rest % shape[axis];
   const std::string at = place.empty() ? "" : " at " + Shape(std::move(place)).to_string();
   throw DataError(fmt::format("{} of example {} of {} is {}{}; replace it, or leave the example out", what, rest,
-                              source, std::isnan(*bad) ? "NaN" : "infinite", at));
+                              source, std::isnan(*bad) ? "NaN" : "infinite in float32", at));
 }
 
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {

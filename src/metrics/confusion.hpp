@@ -62,14 +62,19 @@ struct RatioRule {
   }
 };
 
-/// The traits that Precision and Recall share.
-template <bool over_positives>
-struct RatioTraits {
+/// The traits that these metrics share.
+struct ConfusionTraits {
+  static constexpr bool is_function = false;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = false;
   static constexpr bool is_upward = true;
+  static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
+};
 
+/// Those of Precision and Recall.
+template <bool over_positives>
+struct RatioTraits : ConfusionTraits {
   static void fields(auto& visit, auto& metric) {
     visit.optional("thresholds", metric.thresholds, zero_to_one);
     visit.constant("top_k", nullptr);
@@ -79,7 +84,6 @@ struct RatioTraits {
   static RatioRule rule(const auto& metric) {
     return {.threshold = static_cast<float>(metric.thresholds), .over_positives = over_positives};
   }
-  static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const auto& /*metric*/) { return 2; }
   static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) {
     return divide_no_nan(sums[0], sums[1]);
@@ -90,14 +94,12 @@ template <>
 struct MetricTraits<metrics::Precision> : RatioTraits<false> {
   static constexpr std::string_view class_name = "Precision";
   static constexpr std::string_view name = "precision";
-  static constexpr bool is_function = false;
 };
 
 template <>
 struct MetricTraits<metrics::Recall> : RatioTraits<true> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
-  static constexpr bool is_function = false;
 };
 
 /// Sums: a histogram of the positives' outputs, then one of the negatives'. Bucket b counts the outputs that are above
@@ -123,14 +125,9 @@ struct HistogramRule {
 };
 
 template <>
-struct MetricTraits<metrics::AUC> {
+struct MetricTraits<metrics::AUC> : ConfusionTraits {
   static constexpr std::string_view class_name = "AUC";
   static constexpr std::string_view name = "auc";
-  static constexpr bool is_function = false;
-  static constexpr std::array<std::string_view, 0> aliases{};
-  static constexpr MetricTargets targets = MetricTargets::dense;
-  static constexpr bool needs_class_vector = false;
-  static constexpr bool is_upward = true;
 
   static void fields(auto& visit, auto& auc) {
     visit.optional("num_thresholds", auc.num_thresholds, Interval{.min = 2, .max = 1e6});
@@ -145,7 +142,6 @@ struct MetricTraits<metrics::AUC> {
   static HistogramRule rule(const metrics::AUC& auc) {
     return {.thresholds = auc.num_thresholds, .from_logits = auc.from_logits};
   }
-  static void complete(metrics::AUC& /*auc*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const metrics::AUC& auc) { return 2 * static_cast<std::size_t>(auc.num_thresholds); }
   static double value(const metrics::AUC& auc, std::span<const double> sums, double total);
 };
@@ -177,14 +173,10 @@ struct ScoreRule {
 };
 
 template <>
-struct MetricTraits<metrics::F1Score> {
+struct MetricTraits<metrics::F1Score> : ConfusionTraits {
   static constexpr std::string_view class_name = "F1Score";
   static constexpr std::string_view name = "f1_score";
-  static constexpr bool is_function = false;
-  static constexpr std::array<std::string_view, 0> aliases{};
-  static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = true;
-  static constexpr bool is_upward = true;
   static constexpr bool is_class_in_files = true;  // Keras' default gives a score for each class
 
   static void fields(auto& visit, auto& score) {

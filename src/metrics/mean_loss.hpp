@@ -35,9 +35,13 @@ struct MeanLossRule {
   }
 };
 
-/// The traits that the means of losses share. `Loss` has the fields of the metric, and more.
+/// The traits that the means of losses share. `Loss` has the names and the fields of the metric, and more.
 template <typename Loss>
 struct MeanLossMetricTraits : MeanOverExamples {
+  static constexpr std::string_view class_name = LossTraits<Loss>::class_name;
+  static constexpr std::string_view name = LossTraits<Loss>::function_name;
+  static constexpr bool is_function = true;
+  static constexpr auto& aliases = LossTraits<Loss>::aliases;
   static constexpr MetricTargets targets =
       LossTraits<Loss>::takes_classes ? MetricTargets::classes : MetricTargets::dense;
   static constexpr bool needs_class_vector = LossTraits<Loss>::needs_class_vector;
@@ -60,26 +64,17 @@ struct MeanLossMetricTraits : MeanOverExamples {
 };
 
 template <>
-struct MetricTraits<metrics::MeanAbsoluteError> : MeanLossMetricTraits<MeanAbsoluteError> {
-  static constexpr std::string_view class_name = "MeanAbsoluteError";
-  static constexpr std::string_view name = "mean_absolute_error";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"mae", "MAE"};
-};
+struct MetricTraits<metrics::MeanAbsoluteError> : MeanLossMetricTraits<MeanAbsoluteError> {};
 
 template <>
-struct MetricTraits<metrics::MeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
-  static constexpr std::string_view class_name = "MeanSquaredError";
-  static constexpr std::string_view name = "mean_squared_error";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"mse", "MSE"};
-};
+struct MetricTraits<metrics::MeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {};
 
 template <>
 struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
   static constexpr std::string_view class_name = "RootMeanSquaredError";
   static constexpr std::string_view name = "root_mean_squared_error";
   static constexpr bool is_function = false;
+  static constexpr std::array<std::string_view, 0> aliases{};
 
   static double value(const metrics::RootMeanSquaredError& /*metric*/, std::span<const double> sums, double total) {
     return std::sqrt(sums[0] / total);
@@ -87,33 +82,22 @@ struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSq
 };
 
 template <>
-struct MetricTraits<metrics::MeanAbsolutePercentageError> : MeanLossMetricTraits<MeanAbsolutePercentageError> {
-  static constexpr std::string_view class_name = "MeanAbsolutePercentageError";
-  static constexpr std::string_view name = "mean_absolute_percentage_error";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"mape", "MAPE"};
-};
+struct MetricTraits<metrics::MeanAbsolutePercentageError> : MeanLossMetricTraits<MeanAbsolutePercentageError> {};
 
 template <>
-struct MetricTraits<metrics::MeanSquaredLogarithmicError> : MeanLossMetricTraits<MeanSquaredLogarithmicError> {
-  static constexpr std::string_view class_name = "MeanSquaredLogarithmicError";
-  static constexpr std::string_view name = "mean_squared_logarithmic_error";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"msle", "MSLE"};
-};
+struct MetricTraits<metrics::MeanSquaredLogarithmicError> : MeanLossMetricTraits<MeanSquaredLogarithmicError> {};
 
 template <>
 struct MetricTraits<metrics::LogCoshError> : MeanLossMetricTraits<LogCosh> {
   static constexpr std::string_view class_name = "LogCoshError";
   static constexpr std::string_view name = "logcosh";
   static constexpr bool is_function = false;
+  static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool is_class_in_files = true;
 };
 
 template <>
 struct MetricTraits<metrics::CosineSimilarity> : MeanLossMetricTraits<CosineSimilarity> {
-  static constexpr std::string_view class_name = "CosineSimilarity";
-  static constexpr std::string_view name = "cosine_similarity";
   static constexpr bool is_function = false;
   static constexpr bool is_upward = true;
 
@@ -121,61 +105,27 @@ struct MetricTraits<metrics::CosineSimilarity> : MeanLossMetricTraits<CosineSimi
 };
 
 template <>
-struct MetricTraits<metrics::KLDivergence> : MeanLossMetricTraits<KLDivergence> {
-  static constexpr std::string_view class_name = "KLDivergence";
-  static constexpr std::string_view name = "kl_divergence";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"kld", "KLD"};
-};
+struct MetricTraits<metrics::KLDivergence> : MeanLossMetricTraits<KLDivergence> {};
 
 template <>
-struct MetricTraits<metrics::Poisson> : MeanLossMetricTraits<Poisson> {
-  static constexpr std::string_view class_name = "Poisson";
-  static constexpr std::string_view name = "poisson";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::Poisson> : MeanLossMetricTraits<Poisson> {};
 
 template <>
-struct MetricTraits<metrics::BinaryCrossentropy> : MeanLossMetricTraits<BinaryCrossentropy> {
-  static constexpr std::string_view class_name = "BinaryCrossentropy";
-  static constexpr std::string_view name = "binary_crossentropy";
-  static constexpr bool is_function = true;
-  static constexpr std::array<std::string_view, 2> aliases{"bce", "BCE"};
-};
+struct MetricTraits<metrics::BinaryCrossentropy> : MeanLossMetricTraits<BinaryCrossentropy> {};
 
 template <>
-struct MetricTraits<metrics::CategoricalCrossentropy> : MeanLossMetricTraits<CategoricalCrossentropy> {
-  static constexpr std::string_view class_name = "CategoricalCrossentropy";
-  static constexpr std::string_view name = "categorical_crossentropy";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::CategoricalCrossentropy> : MeanLossMetricTraits<CategoricalCrossentropy> {};
 
 template <>
-struct MetricTraits<metrics::SparseCategoricalCrossentropy> : MeanLossMetricTraits<SparseCategoricalCrossentropy> {
-  static constexpr std::string_view class_name = "SparseCategoricalCrossentropy";
-  static constexpr std::string_view name = "sparse_categorical_crossentropy";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::SparseCategoricalCrossentropy> : MeanLossMetricTraits<SparseCategoricalCrossentropy> {};
 
 template <>
-struct MetricTraits<metrics::Hinge> : MeanLossMetricTraits<Hinge> {
-  static constexpr std::string_view class_name = "Hinge";
-  static constexpr std::string_view name = "hinge";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::Hinge> : MeanLossMetricTraits<Hinge> {};
 
 template <>
-struct MetricTraits<metrics::SquaredHinge> : MeanLossMetricTraits<SquaredHinge> {
-  static constexpr std::string_view class_name = "SquaredHinge";
-  static constexpr std::string_view name = "squared_hinge";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::SquaredHinge> : MeanLossMetricTraits<SquaredHinge> {};
 
 template <>
-struct MetricTraits<metrics::CategoricalHinge> : MeanLossMetricTraits<CategoricalHinge> {
-  static constexpr std::string_view class_name = "CategoricalHinge";
-  static constexpr std::string_view name = "categorical_hinge";
-  static constexpr bool is_function = true;
-};
+struct MetricTraits<metrics::CategoricalHinge> : MeanLossMetricTraits<CategoricalHinge> {};
 
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
 
 namespace lockstep {
@@ -136,7 +135,7 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   constexpr std::string_view prefix = "LOCKSTEP_";
   std::vector<std::string> names;
   for (const OptionRow& row : rows) names.push_back(row.name);
-  const std::set<std::string> others(known.begin(), known.end());
+  names.insert(names.end(), known.begin(), known.end());
   const std::vector<ReadVariable> read = variables_of(environment, rows);
   std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
@@ -150,7 +149,7 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
     }
     std::string option = lower_case(variable.substr(prefix.size()));
     std::ranges::replace(option, '_', '-');
-    if (others.contains(option) || std::find(names.begin(), names.end(), option) != names.end()) continue;
+    if (std::find(names.begin(), names.end(), option) != names.end()) continue;
     const std::string nearest = nearest_name(option, names);
     unknown.push_back({variable, nearest.empty() ? "" : "; did you mean " + variable_of_option(nearest) + "?"});
   }

@@ -34,7 +34,7 @@ std::vector<std::string> parse_rows(std::span<const std::string> args, const Env
 /// A variable that nothing reads.
 struct UnknownVariable {
   std::string name;
-  std::string hint;          ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no row's variable resembles it
+  std::string hint;          ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no option's variable resembles it
   bool is_of_other = false;  ///< perhaps: it is a letter away from a template's variable, such as BATCH_SIZE
 };
 

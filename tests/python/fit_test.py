@@ -42,21 +42,34 @@ class QuickTest(FitTest):
             for name, values in expected.items():
                 np.testing.assert_allclose(history.history[name] + last[name], values, atol=TOLERANCE, err_msg=name)
 
-    def test_a_crossentropy_of_no_probabilities_is_left_to_the_backend(self) -> None:
-        for last, loss, engine in (
-            (None, "sparse_categorical_crossentropy", "keras"),
-            ("relu", "sparse_categorical_crossentropy", "keras"),
-            (None, keras.losses.SparseCategoricalCrossentropy(from_logits=True), "native"),
-            ("softmax", "sparse_categorical_crossentropy", "native"),
-            ("sigmoid", "sparse_categorical_crossentropy", "native"),
-            (None, "mse", "native"),
+    def test_a_crossentropy_that_backends_compute_differently_is_left_to_them(self) -> None:
+        sparse, binary = "sparse_categorical_crossentropy", "binary_crossentropy"
+        of_logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        binary_of_logits = keras.losses.BinaryCrossentropy(from_logits=True)
+        measured = keras.metrics.SparseCategoricalCrossentropy
+        for last, loss, metric, without_tensorflow, on_tensorflow in (
+            (None, sparse, None, "keras", "native"),
+            ("relu", sparse, None, "keras", "native"),
+            (None, of_logits, None, "native", "native"),
+            ("softmax", sparse, None, "native", "native"),
+            ("softmax", of_logits, None, "keras", "native"),
+            ("sigmoid", sparse, None, "native", "keras"),
+            ("sigmoid", binary, None, "native", "native"),
+            ("sigmoid", binary_of_logits, None, "keras", "native"),
+            ("softmax", binary, None, "native", "keras"),
+            ("softmax", "binary_focal_crossentropy", None, "native", "keras"),
+            (None, of_logits, measured(), "keras", "native"),
+            (None, of_logits, measured(from_logits=True), "native", "native"),
+            ("softmax", sparse, measured(from_logits=True), "native", "keras"),
+            ("sigmoid", "mse", None, "native", "native"),
         ):
-            with self.subTest(last=last, loss=loss):
-                model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, last), keras.layers.Flatten()])
-                model.compile("sgd", loss)
+            with self.subTest(last=last, loss=loss, metric=metric):
+                model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, last)])
+                model.compile("sgd", loss, metrics=None if metric is None else [metric])
                 found = lockstep.check(model)
-                self.assertEqual(found.engine, "native" if keras.backend.backend() == "tensorflow" else engine)
-                if found.engine == "keras":
+                engine = on_tensorflow if keras.backend.backend() == "tensorflow" else without_tensorflow
+                self.assertEqual(found.engine, engine, found.reason)
+                if engine == "keras":
                     self.assertIn("from_logits=True", found.reason)
 
     def test_weights_of_classes_and_examples_as_keras(self) -> None:
@@ -221,6 +234,18 @@ class FullTest(FitTest):
             with self.subTest(backend):
                 self.assertEqual(done.returncode, 0, done.stderr[-4000:])
                 self.assertEqual(re.findall(r"(?m)^equal: (.*)$", done.stdout), cases)
+
+    def test_crossentropies_after_any_activation_as_the_backend(self) -> None:
+        program = Path(__file__).parent / "programs" / "crossentropies.py"
+        for backend, native in (("jax", 23), ("tensorflow", 23)):
+            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
+            command = [sys.executable, "-W", "ignore", str(program)]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+            with self.subTest(backend):
+                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+                self.assertEqual(len(re.findall(r"(?m)^native: ", done.stdout)), native, done.stdout)
 
     def test_callbacks_steer_the_keras_engine(self) -> None:
         x, y = data()

@@ -66,9 +66,8 @@ class ReferenceModel {
   /// slots()[parameter][slot], in Keras' order. Empty for non-trainable parameters.
   [[nodiscard]] std::vector<std::vector<Values>>& slots() noexcept { return slots_; }
 
-  /// Number of completed steps; settable, for a resumed run.
+  /// Number of completed steps.
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
-  void set_step(std::uint64_t step) noexcept { step_ = step; }
 
   void set_learning_rate(double rate) { lockstep::set_learning_rate(optimizer_, rate); }
 

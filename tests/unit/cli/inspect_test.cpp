@@ -186,6 +186,15 @@ TEST_CASE("--for tells whether a command takes the model") {
   }
   CHECK(run_lockstep({"inspect", "--for", "train", (scratch / "whole.keras").string()}).code == ExitCode::usage);
   CHECK(run_for("traning", "whole.keras").code == ExitCode::usage);
+  const std::string bare = (scratch / "bare.keras").string();
+  const json one = json::parse(run_lockstep({"inspect", "--check", "--for", "train", "--json", bare}).out);
+  require_words(one.at("problem").get<std::string>(), {"is not compiled"});
+  CHECK(json::parse(run_lockstep({"inspect", "--json", bare}).out).at("problem").is_null());
+  const json list =
+      json::parse(run_lockstep({"inspect", "--check", "--for", "train", "--json", scratch.path().string()}).out);
+  for (const json& file : list.at("files")) {
+    CHECK(file.at("problem").is_null() == file.at("path").get<std::string>().ends_with("whole.keras"));
+  }
   const Result all = run_for("train", "");
   CHECK(all.code == ExitCode::data);
   require_words(all.out, {"bare.keras", "BAD", "is not compiled"});

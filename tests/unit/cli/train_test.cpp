@@ -140,6 +140,7 @@ TEST_CASE("contradictory train options are rejected", "[train]") {
   require_refused({"--model", "m.h5", "--loss", "mst"},
                   {"--loss is 'mst'", "mean_squared_error", "or categorical_hinge"});
   require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy", "or none"});
+  require_refused({"--model", "m.h5", "--metrics", "f1_score"}, {"--metrics is 'f1_score'"});
   for (const std::string value : {"-0.1", "1", "half", "nan", "0.5x"}) {
     require_refused({"--model", "m.h5", "--validation-split=" + value}, {"--validation-split", "less than 1"});
   }

@@ -74,7 +74,6 @@ class SimulatedJob {
 
   SimulatedLauncher& at(std::size_t member) { return launchers_.at(member); }
   Coordinator& coordinator() { return *coordinator_; }
-  bool has_coordinator() const { return coordinator_ != nullptr; }
 
   void start(std::size_t number) {
     SimulatedLauncher fresh;

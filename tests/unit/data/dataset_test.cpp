@@ -113,7 +113,7 @@ TEST_CASE("a number that is not finite is named", "[dataset]") {
   CHECK_NOTHROW(data.validate(1));
   data.target().values = std::vector<float>{1, 2, -infinity};
   CHECK(lacking(message_of<DataError>([&] { data.validate(1); }),
-                {"the target of example 2 of some.npz is infinite;"}) == "");
+                {"the target of example 2 of some.npz is infinite in float32;"}) == "");
 }
 
 TEST_CASE("a slice shares the memory of its dataset and keeps it alive", "[dataset]") {

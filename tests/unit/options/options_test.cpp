@@ -352,6 +352,7 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
     return found.empty() ? std::string() : found.front().name + found.front().hint;
   };
   CHECK(find("LOCKSTEP_EPOCH") == "LOCKSTEP_EPOCH; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("LOCKSTEP_HIDEN_UNITS") == "LOCKSTEP_HIDEN_UNITS; did you mean LOCKSTEP_HIDDEN_UNITS?");
   CHECK(find("LOCKSTEP_DATA") == "LOCKSTEP_DATA; did you mean LOCKSTEP_DATA_DIR?");
   CHECK(find("LOCKSTEP_LR") == "LOCKSTEP_LR; did you mean LOCKSTEP_LEARNING_RATE?");
   CHECK(find("LOCKSTEP_BATCH_SIZE") == "LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?");

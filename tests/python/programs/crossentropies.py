@@ -1,0 +1,54 @@
+"""Trains with crossentropies after activations, natively where Lockstep chooses so, and compares with Keras' fit.
+
+Prints a line `native: ...` for each pair that the native engine trains.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import keras
+import lockstep
+import numpy as np
+
+CLASSES = 4
+LOSSES = (
+    keras.losses.SparseCategoricalCrossentropy,
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.BinaryCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.BinaryFocalCrossentropy,
+)
+
+
+def main() -> None:
+    random = np.random.default_rng(3)
+    x, classes = random.uniform(-1, 1, (64, 3)), random.integers(0, CLASSES, 64)
+    for last, loss, from_logits in itertools.product((None, "softmax", "sigmoid", "softplus"), LOSSES, (False, True)):
+        if last is None and not from_logits:
+            continue  # logarithms of negative numbers
+        if last == "softplus" and "Binary" in loss.__name__ and not from_logits:
+            continue  # near 1, 1 / (1 - p) enlarges rounding errors a thousandfold
+        targets = classes if loss is LOSSES[0] else keras.utils.to_categorical(classes, CLASSES)
+        keras.utils.set_random_seed(1)
+        alone = keras.Sequential([keras.Input((3,)), keras.layers.Dense(CLASSES, last)])
+        model = keras.models.clone_model(alone)
+        model.set_weights(alone.get_weights())
+        for each in (alone, model):
+            metric = getattr(keras.metrics, loss.__name__, keras.metrics.MeanSquaredError)
+            each.compile(keras.optimizers.SGD(0.1), loss(from_logits=from_logits), metrics=[metric()])
+        name = f"{loss.__name__}(from_logits={from_logits}) after {last}"
+        if lockstep.check(model).engine != "native":
+            continue  # Keras' engine computes as Keras
+        print(f"native: {name}", flush=True)
+        options = {"batch_size": 16, "shuffle": False, "verbose": 0, "epochs": 2}
+        expected = alone.fit(x, targets, **options).history
+        history = lockstep.fit(model, x, targets, workers=1, engine="native", **options).history
+        for key, values in expected.items():
+            np.testing.assert_allclose(history[key], values, rtol=1e-4, atol=1e-5, err_msg=f"{name}: {key}")
+        for ours, theirs in zip(model.get_weights(), alone.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+if __name__ == "__main__":
+    main()
