@@ -1,4 +1,4 @@
-// BatchNormalization with separate statistics for each replica, as loops over tiles of 16 channels: a rank may compute
+// BatchNormalization with separate statistics for each replica, as loops over tiles of channels: a rank may compute
 // several replicas of unequal size. The statistics are all-reduced together with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
@@ -9,17 +9,20 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t tile = simd::lanes;   // channels
-constexpr std::int64_t pixels_of_run = 256;  // a run of a tile stays in the first-level cache
+constexpr std::int64_t lanes = simd::lanes;
+constexpr std::int64_t wide_tile = 4 * lanes;  // channels; neighbours in memory are read together
+constexpr std::int64_t pixels_of_run = 256;    // a run of a tile stays in the cache
 
 using simd::Floats;
-using TileSums = std::array<double, tile>;
-using TileFloats = std::array<float, tile>;
+using TileSums = std::array<double, wide_tile>;
+using TileFloats = std::array<float, wide_tile>;
 
 /// Where a tile of channels lies in a tensor, and what part of it: `rows` times `pixels` vectors of `width` floats.
 struct TileView {
@@ -45,22 +48,46 @@ struct TileView {
   }
 };
 
-/// `width` values; the other lanes are 0.
-template <typename T>
-LOCKSTEP_INLINE void load(const T* from, std::int64_t width, Floats& to) {
-  if (width == tile) return simd::load(from, to);
-  to = Floats{};
-  for (std::int64_t c = 0; c < width; ++c) to[c] = static_cast<float>(from[c]);
+/// The values of a tile's channels: of `vectors` vectors, or of one of which only `width` lanes are used.
+template <int vectors>
+struct Lanes {
+  Floats of[vectors] = {};
+
+  template <typename T>
+  LOCKSTEP_INLINE void load(const T* from, std::int64_t width) {
+    if (vectors > 1 || width == lanes) {
+      for (int k = 0; k < vectors; ++k) simd::load(from + k * lanes, of[k]);
+    } else {
+      for (std::int64_t c = 0; c < width; ++c) of[0][c] = static_cast<float>(from[c]);
+    }
+  }
+  LOCKSTEP_INLINE void load(const TileFloats& from) {
+    for (int k = 0; k < vectors; ++k) simd::load(from.data() + k * lanes, of[k]);
+  }
+  template <typename T>
+  LOCKSTEP_INLINE void store(T* to, std::int64_t width) const {
+    if (vectors > 1 || width == lanes) {
+      for (int k = 0; k < vectors; ++k) simd::store(of[k], to + k * lanes);
+    } else {
+      for (std::int64_t c = 0; c < width; ++c) to[c] = of[0][c];
+    }
+  }
+  [[nodiscard]] LOCKSTEP_INLINE float operator[](std::int64_t c) const { return of[c / lanes][c % lanes]; }
+};
+
+/// Runs body.template operator()<vectors>(width), vectorized, with the width as a constant where it is a usual one.
+template <typename Body>
+LOCKSTEP_INLINE void run_of_width(std::int64_t width, const Body& body) {
+  run_vectorized([=] {
+    if (width == wide_tile) return body.template operator()<4>(wide_tile);
+    if (width == lanes) return body.template operator()<1>(lanes);
+    body.template operator()<1>(width);
+  });
 }
 
-template <typename T>
-LOCKSTEP_INLINE void store(const Floats& from, std::int64_t width, T* to) {
-  if (width == tile) return simd::store(from, to);
-  for (std::int64_t c = 0; c < width; ++c) to[c] = from[c];
-}
-
-LOCKSTEP_INLINE void add(const Floats& more, TileSums& sums) {
-  for (std::int64_t c = 0; c < tile; ++c) sums[c] += more[c];
+template <int vectors>
+LOCKSTEP_INLINE void add(const Lanes<vectors>& more, TileSums& sums) {
+  for (std::int64_t c = 0; c < vectors * lanes; ++c) sums[c] += more[c];
 }
 
 /// The mean and the sum of the squares of the deviations from it, per channel. Each run has its own mean, in float; the
@@ -70,10 +97,11 @@ struct Moments {
   TileSums mean = {};
   TileSums squares = {};
 
-  LOCKSTEP_INLINE void merge(std::int64_t more, const Floats& run_mean, const Floats& run_squares) {
+  template <int vectors>
+  LOCKSTEP_INLINE void merge(std::int64_t more, const Lanes<vectors>& run_mean, const Lanes<vectors>& run_squares) {
     const auto n = static_cast<double>(more);
     const double share = n / (count + n);
-    for (std::int64_t c = 0; c < tile; ++c) {
+    for (std::int64_t c = 0; c < vectors * lanes; ++c) {
       const double distance = run_mean[c] - mean[c];
       mean[c] += distance * share;
       squares[c] += run_squares[c] + distance * distance * count * share;
@@ -82,23 +110,25 @@ struct Moments {
   }
 };
 
-template <typename T>
+template <int vectors, typename T>
 LOCKSTEP_INLINE void add_moments(const TileView& view, std::int64_t width, const T* x, Moments& moments) {
   view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
     const T* const run = x + at;
-    Floats sum = {};
+    Lanes<vectors> mean;
     for (std::int64_t p = 0; p < pixels; ++p) {
-      Floats value;
-      load(run + p * view.stride, width, value);
-      sum += value;
+      Lanes<vectors> value;
+      value.load(run + p * view.stride, width);
+      for (int k = 0; k < vectors; ++k) mean.of[k] += value.of[k];
     }
-    const Floats mean = sum / static_cast<float>(pixels);
-    Floats squares = {};
+    for (int k = 0; k < vectors; ++k) mean.of[k] /= static_cast<float>(pixels);
+    Lanes<vectors> squares;
     for (std::int64_t p = 0; p < pixels; ++p) {
-      Floats value;
-      load(run + p * view.stride, width, value);
-      const Floats deviation = value - mean;
-      squares += deviation * deviation;
+      Lanes<vectors> value;
+      value.load(run + p * view.stride, width);
+      for (int k = 0; k < vectors; ++k) {
+        const Floats deviation = value.of[k] - mean.of[k];
+        squares.of[k] += deviation * deviation;
+      }
     }
     moments.merge(pixels, mean, squares);
   });
@@ -107,55 +137,74 @@ LOCKSTEP_INLINE void add_moments(const TileView& view, std::int64_t width, const
 template <typename T>
 void moments_of(const TileView& view, const T* x, Moments& moments) {
   Moments* const to = &moments;
-  run_vectorized([=] {
-    if (view.width == tile) return add_moments(view, tile, x, *to);
-    add_moments(view, view.width, x, *to);
-  });
+  const TileView* const of = &view;
+  run_of_width(view.width, [=]<int vectors>(std::int64_t width) { add_moments<vectors>(*of, width, x, *to); });
 }
+
+/// A relu or a relu6 that is applied in the same pass.
+struct Clip {
+  bool is_wanted = false;
+  float largest = 0;  ///< NaN, which no value exceeds, for relu
+
+  [[nodiscard]] static Clip of(ActivationFunction function) {
+    if (function == ActivationFunction::relu) return {true, std::numeric_limits<float>::quiet_NaN()};
+    if (function == activations::relu6) return {true, 6.0F};
+    return {};
+  }
+};
 
 /// What normalizing takes, per channel of a tile.
 struct Normalization {
   TileFloats mean = {};
   TileFloats scale = {};
   TileFloats shift = {};
-  bool relu = false;  ///< applied in the same pass
+  Clip clip = {};
 };
 
-template <typename T>
+template <int vectors, typename T>
 LOCKSTEP_INLINE void normalize_run(const Normalization& by, std::int64_t width, std::int64_t stride,
                                    std::int64_t pixels, const T* x, T* y) {
-  Floats mean;
-  Floats scale;
-  Floats shift;
-  simd::load(by.mean.data(), mean);
-  simd::load(by.scale.data(), scale);
-  simd::load(by.shift.data(), shift);
-  const bool relu = by.relu;
+  Lanes<vectors> mean;
+  Lanes<vectors> scale;
+  Lanes<vectors> shift;
+  mean.load(by.mean);
+  scale.load(by.scale);
+  shift.load(by.shift);
+  const Clip clip = by.clip;
+  const Floats largest = Floats{} + clip.largest;
   for (std::int64_t p = 0; p < pixels; ++p) {
-    Floats value;
-    load(x + p * stride, width, value);
-    value = (value - mean) * scale + shift;
-    if (relu) value = value < 0.0F ? Floats{} : value;
-    store(value, width, y + p * stride);
+    Lanes<vectors> values;
+    values.load(x + p * stride, width);
+    for (int k = 0; k < vectors; ++k) {
+      Floats& value = values.of[k];
+      value = (value - mean.of[k]) * scale.of[k] + shift.of[k];
+      if (clip.is_wanted) {
+        value = value < 0.0F ? Floats{} : value;
+        value = value > largest ? largest : value;
+      }
+    }
+    values.store(y + p * stride, width);
   }
 }
 
 /// Sums of the gradient, and of the gradient times the deviation from the mean.
-template <typename T>
+template <int vectors, typename T>
 LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, const TileFloats& means, const T* x,
                                    const T* y_gradient, TileSums& sums, TileSums& projected) {
-  Floats mean;
-  simd::load(means.data(), mean);
+  Lanes<vectors> mean;
+  mean.load(means);
   view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
-    Floats sum = {};
-    Floats projected_sum = {};
+    Lanes<vectors> sum;
+    Lanes<vectors> projected_sum;
     for (std::int64_t p = 0; p < pixels; ++p) {
-      Floats value;
-      Floats gradient;
-      load(x + at + p * view.stride, width, value);
-      load(y_gradient + at + p * view.stride, width, gradient);
-      sum += gradient;
-      projected_sum += gradient * (value - mean);
+      Lanes<vectors> value;
+      Lanes<vectors> gradient;
+      value.load(x + at + p * view.stride, width);
+      gradient.load(y_gradient + at + p * view.stride, width);
+      for (int k = 0; k < vectors; ++k) {
+        sum.of[k] += gradient.of[k];
+        projected_sum.of[k] += gradient.of[k] * (value.of[k] - mean.of[k]);
+      }
     }
     add(sum, sums);
     add(projected_sum, projected);
@@ -165,12 +214,12 @@ LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, con
 template <typename T>
 void sum_gradients(const TileView& view, const TileFloats& mean, const T* x, const T* y_gradient, TileSums& sums,
                    TileSums& projected) {
+  const TileView* const of = &view;
   const TileFloats* const from = &mean;
   TileSums* const to = &sums;
   TileSums* const projected_to = &projected;
-  run_vectorized([=] {
-    if (view.width == tile) return add_gradients(view, tile, *from, x, y_gradient, *to, *projected_to);
-    add_gradients(view, view.width, *from, x, y_gradient, *to, *projected_to);
+  run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
+    add_gradients<vectors>(*of, width, *from, x, y_gradient, *to, *projected_to);
   });
 }
 
@@ -180,29 +229,37 @@ struct Propagation {
   TileFloats gradient_mean = {};
   TileFloats slope = {};
   TileFloats scale = {};
-  bool relu = false;  ///< the derivative of the activation that made x is applied in the same pass
+  Clip clip = {};  ///< the activation that made x, whose derivative is applied
 };
 
-template <typename T>
+template <int vectors, typename T>
 LOCKSTEP_INLINE void propagate_run(const Propagation& by, std::int64_t width, std::int64_t stride, std::int64_t pixels,
                                    const T* x, const T* y_gradient, T* x_gradient) {
-  Floats mean;
-  Floats gradient_mean;
-  Floats slope;
-  Floats scale;
-  simd::load(by.mean.data(), mean);
-  simd::load(by.gradient_mean.data(), gradient_mean);
-  simd::load(by.slope.data(), slope);
-  simd::load(by.scale.data(), scale);
-  const bool relu = by.relu;
+  Lanes<vectors> mean;
+  Lanes<vectors> gradient_mean;
+  Lanes<vectors> slope;
+  Lanes<vectors> scale;
+  mean.load(by.mean);
+  gradient_mean.load(by.gradient_mean);
+  slope.load(by.slope);
+  scale.load(by.scale);
+  const Clip clip = by.clip;
+  const Floats largest = Floats{} + clip.largest;
   for (std::int64_t p = 0; p < pixels; ++p) {
-    Floats value;
-    Floats gradient;
-    load(x + p * stride, width, value);
-    load(y_gradient + p * stride, width, gradient);
-    gradient = (gradient - gradient_mean - (value - mean) * slope) * scale;
-    if (relu) gradient = value > 0.0F ? gradient : Floats{};
-    store(gradient, width, x_gradient + p * stride);
+    Lanes<vectors> values;
+    Lanes<vectors> gradients;
+    values.load(x + p * stride, width);
+    gradients.load(y_gradient + p * stride, width);
+    for (int k = 0; k < vectors; ++k) {
+      const Floats& value = values.of[k];
+      Floats& gradient = gradients.of[k];
+      gradient = (gradient - gradient_mean.of[k] - (value - mean.of[k]) * slope.of[k]) * scale.of[k];
+      if (clip.is_wanted) {
+        gradient = value > 0.0F ? gradient : Floats{};
+        gradient = value >= largest ? Floats{} : gradient;
+      }
+    }
+    gradients.store(x_gradient + p * stride, width);
   }
 }
 
@@ -233,18 +290,22 @@ class BatchNormalizationKernel final : public Kernel {
     if (layer.center) bind(scope, parameter++, beta_);
     bind(scope, parameter++, moving_mean_);
     bind(scope, parameter, moving_variance_);
+    // Several threads share the channels, so they take narrow tiles. The bits are the same.
+    const std::int64_t widest = threads_ > 1 ? lanes : wide_tile;
+    const std::int64_t block = tensor_.block();
+    for (std::int64_t channel = 0; channel < tensor_.channels;) {
+      const std::int64_t within = channel % block;
+      const std::int64_t left = block - within;
+      const std::int64_t width = left >= widest ? widest : std::min(left, lanes);
+      const std::int64_t plane = channel - within;
+      tiles_.push_back({channel, width, plane * tensor_.height * tensor_.width + within});
+      channel += width;
+    }
   }
 
   void run(const StepContext& context) override {
-    const std::int64_t tiles_a_block = (tensor_.block() + tile - 1) / tile;
-    const std::int64_t tiles = tensor_.channels / tensor_.block() * tiles_a_block;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      const std::int64_t block = t / tiles_a_block;
-      const std::int64_t within = t % tiles_a_block * tile;
-      const Tile channels{.channel = block * tensor_.block() + within,
-                          .width = std::min(tile, tensor_.block() - within),
-                          .first = block * tensor_.height * tensor_.width * tensor_.block() + within};
+    for (const Tile& channels : tiles_) {
       if (backward_ && frozen_) {
         run_frozen_backward(channels);
       } else if (backward_) {
@@ -312,7 +373,7 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   void normalize(const Tile& channels, Range examples, const float* mean, const float* inverse) const {
-    Normalization by{.scale = scale_of(channels, inverse), .relu = activation_ == ActivationFunction::relu};
+    Normalization by{.scale = scale_of(channels, inverse), .clip = Clip::of(activation_)};
     std::copy_n(mean, channels.width, by.mean.data());
     if (beta_.value != nullptr) std::copy_n(beta_.value + channels.channel, channels.width, by.shift.data());
     const TileView view = view_of(channels, examples);
@@ -320,13 +381,11 @@ class BatchNormalizationKernel final : public Kernel {
       const Normalization* const from = &by;
       const T* const x = x_ + at;
       T* const y = y_ + at;
-      const std::int64_t width = view.width;
       const std::int64_t stride = view.stride;
-      run_vectorized([=] {
-        if (width == tile) return normalize_run(*from, tile, stride, pixels, x, y);
-        normalize_run(*from, width, stride, pixels, x, y);
+      run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
+        normalize_run<vectors>(*from, width, stride, pixels, x, y);
       });
-      if (!by.relu) {
+      if (!by.clip.is_wanted && activation_ != ActivationFunction::linear) {
         for_each_array(view, pixels,
                        [&](std::int64_t from, std::size_t count) { apply_activation(activation_, y + from, count); });
       }
@@ -388,8 +447,7 @@ class BatchNormalizationKernel final : public Kernel {
   /// The moving statistics do not depend on x: dx = gamma / sigma dy.
   void run_frozen_backward(const Tile& channels) const {
     propagate(channels, {0, num_examples_},
-              {.scale = scale_of(channels, moving_inverse(channels).data()),
-               .relu = input_activation_ == ActivationFunction::relu});
+              {.scale = scale_of(channels, moving_inverse(channels).data()), .clip = Clip::of(input_activation_)});
   }
 
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
@@ -403,7 +461,7 @@ class BatchNormalizationKernel final : public Kernel {
       const float* mean = statistics_of(replica) + channels.channel;
       const float* inverse = mean + tensor_.channels;
       const TileView view = view_of(channels, examples);
-      Propagation by{.scale = scale_of(channels, inverse), .relu = input_activation_ == ActivationFunction::relu};
+      Propagation by{.scale = scale_of(channels, inverse), .clip = Clip::of(input_activation_)};
       std::copy_n(mean, channels.width, by.mean.data());
       TileSums gradient_sums{};
       TileSums projected_sums{};
@@ -426,13 +484,11 @@ class BatchNormalizationKernel final : public Kernel {
       const T* const x = x_ + at;
       const T* const y_gradient = y_gradient_ + at;
       T* const x_gradient = x_gradient_ + at;
-      const std::int64_t width = view.width;
       const std::int64_t stride = view.stride;
-      run_vectorized([=] {
-        if (width == tile) return propagate_run(*from, tile, stride, pixels, x, y_gradient, x_gradient);
-        propagate_run(*from, width, stride, pixels, x, y_gradient, x_gradient);
+      run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
+        propagate_run<vectors>(*from, width, stride, pixels, x, y_gradient, x_gradient);
       });
-      if (!by.relu) {
+      if (!by.clip.is_wanted && input_activation_ != ActivationFunction::linear) {
         for_each_array(view, pixels, [&](std::int64_t from, std::size_t count) {
           apply_derivative(input_activation_, x + from, x_gradient + from, count);
         });
@@ -457,6 +513,7 @@ class BatchNormalizationKernel final : public Kernel {
   const T* y_gradient_;
   float* statistics_;
   Vector gamma_, beta_, moving_mean_, moving_variance_;
+  std::vector<Tile> tiles_;
 };
 
 }  // namespace

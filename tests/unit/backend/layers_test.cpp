@@ -299,6 +299,24 @@ TEST_CASE("BatchNormalization matches the reference for one and several uneven r
   }
 }
 
+TEST_CASE("BatchNormalization of many channels, of large images and beside relu6 matches the reference") {
+  for (const int threads : {1, 2}) {  // which take tiles of 64 and of 16 channels
+    for (const ActivationFunction function : {relu, activations::relu6, tanh_}) {
+      const std::vector<Sequential> models{
+          Sequential{Input({3, 2, 83}), BatchNormalization(), Activation(function), Flatten(), Dense(3)},
+          Sequential{Input({17, 16, 2}), BatchNormalization(), Activation(function), Flatten(), Dense(3)},
+          Sequential{Input({6, 5, 2}), Conv2D(83, 2, {.activation = function}), BatchNormalization(), Flatten(),
+                     Dense(3)}};
+      for (const Sequential& model : models) {
+        INFO(describe(model));
+        CheckedModel checked_model(model, {.threads = threads});
+        checked_model.train({5, 2});
+        checked_model.infer(4);
+      }
+    }
+  }
+}
+
 TEST_CASE("standalone activations match the reference at any position") {
   for (const ActivationFunction function : functions) {
     check(around({Activation(function)}));
