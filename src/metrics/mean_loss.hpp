@@ -41,7 +41,7 @@ struct MeanLossMetricTraits : MeanOverExamples {
   static constexpr std::string_view class_name = LossTraits<Loss>::class_name;
   static constexpr std::string_view name = LossTraits<Loss>::function_name;
   static constexpr bool is_function = true;
-  static constexpr auto& aliases = LossTraits<Loss>::aliases;
+  static constexpr const auto& aliases = LossTraits<Loss>::aliases;
   static constexpr MetricTargets targets =
       LossTraits<Loss>::takes_classes ? MetricTargets::classes : MetricTargets::dense;
   static constexpr bool needs_class_vector = LossTraits<Loss>::needs_class_vector;

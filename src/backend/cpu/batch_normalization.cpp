@@ -16,9 +16,9 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t lanes = simd::lanes;
-constexpr std::int64_t wide_tile = 4 * lanes;  // channels; neighbours in memory are read together
-constexpr std::int64_t pixels_of_run = 256;    // a run of a tile stays in the cache
+constexpr std::int64_t narrow_tile = simd::lanes;
+constexpr std::int64_t wide_tile = 4 * narrow_tile;  // channels; neighbours in memory are read together
+constexpr std::int64_t pixels_of_run = 256;          // a run of a tile stays in the cache
 
 using simd::Floats;
 using TileSums = std::array<double, wide_tile>;
@@ -48,31 +48,31 @@ struct TileView {
   }
 };
 
-/// The values of a tile's channels: of `vectors` vectors, or of one of which only `width` lanes are used.
+/// The values of a tile's channels: `vectors` vectors, or one of which only `width` lanes are used.
 template <int vectors>
 struct Lanes {
   Floats of[vectors] = {};
 
   template <typename T>
   LOCKSTEP_INLINE void load(const T* from, std::int64_t width) {
-    if (vectors > 1 || width == lanes) {
-      for (int k = 0; k < vectors; ++k) simd::load(from + k * lanes, of[k]);
+    if (vectors > 1 || width == narrow_tile) {
+      for (int k = 0; k < vectors; ++k) simd::load(from + k * narrow_tile, of[k]);
     } else {
       for (std::int64_t c = 0; c < width; ++c) of[0][c] = static_cast<float>(from[c]);
     }
   }
   LOCKSTEP_INLINE void load(const TileFloats& from) {
-    for (int k = 0; k < vectors; ++k) simd::load(from.data() + k * lanes, of[k]);
+    for (int k = 0; k < vectors; ++k) simd::load(from.data() + k * narrow_tile, of[k]);
   }
   template <typename T>
   LOCKSTEP_INLINE void store(T* to, std::int64_t width) const {
-    if (vectors > 1 || width == lanes) {
-      for (int k = 0; k < vectors; ++k) simd::store(of[k], to + k * lanes);
+    if (vectors > 1 || width == narrow_tile) {
+      for (int k = 0; k < vectors; ++k) simd::store(of[k], to + k * narrow_tile);
     } else {
       for (std::int64_t c = 0; c < width; ++c) to[c] = of[0][c];
     }
   }
-  [[nodiscard]] LOCKSTEP_INLINE float operator[](std::int64_t c) const { return of[c / lanes][c % lanes]; }
+  [[nodiscard]] LOCKSTEP_INLINE float operator[](std::int64_t c) const { return of[c / narrow_tile][c % narrow_tile]; }
 };
 
 /// Runs body.template operator()<vectors>(width), vectorized, with the width as a constant where it is a usual one.
@@ -80,14 +80,14 @@ template <typename Body>
 LOCKSTEP_INLINE void run_of_width(std::int64_t width, const Body& body) {
   run_vectorized([=] {
     if (width == wide_tile) return body.template operator()<4>(wide_tile);
-    if (width == lanes) return body.template operator()<1>(lanes);
+    if (width == narrow_tile) return body.template operator()<1>(narrow_tile);
     body.template operator()<1>(width);
   });
 }
 
 template <int vectors>
 LOCKSTEP_INLINE void add(const Lanes<vectors>& more, TileSums& sums) {
-  for (std::int64_t c = 0; c < vectors * lanes; ++c) sums[c] += more[c];
+  for (std::int64_t c = 0; c < vectors * narrow_tile; ++c) sums[c] += more[c];
 }
 
 /// The mean and the sum of the squares of the deviations from it, per channel. Each run has its own mean, in float; the
@@ -101,7 +101,7 @@ struct Moments {
   LOCKSTEP_INLINE void merge(std::int64_t more, const Lanes<vectors>& run_mean, const Lanes<vectors>& run_squares) {
     const auto n = static_cast<double>(more);
     const double share = n / (count + n);
-    for (std::int64_t c = 0; c < vectors * lanes; ++c) {
+    for (std::int64_t c = 0; c < vectors * narrow_tile; ++c) {
       const double distance = run_mean[c] - mean[c];
       mean[c] += distance * share;
       squares[c] += run_squares[c] + distance * distance * count * share;
@@ -291,12 +291,12 @@ class BatchNormalizationKernel final : public Kernel {
     bind(scope, parameter++, moving_mean_);
     bind(scope, parameter, moving_variance_);
     // Several threads share the channels, so they take narrow tiles. The bits are the same.
-    const std::int64_t widest = threads_ > 1 ? lanes : wide_tile;
+    const std::int64_t widest = threads_ > 1 ? narrow_tile : wide_tile;
     const std::int64_t block = tensor_.block();
     for (std::int64_t channel = 0; channel < tensor_.channels;) {
       const std::int64_t within = channel % block;
       const std::int64_t left = block - within;
-      const std::int64_t width = left >= widest ? widest : std::min(left, lanes);
+      const std::int64_t width = left >= widest ? widest : std::min(left, narrow_tile);
       const std::int64_t plane = channel - within;
       tiles_.push_back({channel, width, plane * tensor_.height * tensor_.width + within});
       channel += width;
