@@ -240,7 +240,7 @@ bool DirectoryLock::try_to_own(double wait_until) {
         fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
                     directory_.string(), describe(record));
     // A launcher would try again until the other job has ended, and then replace its model.
-    if (record && record->owner.job != owner_.job && owner_.generation == 1) throw UsageError(problem);
+    if (record && record->owner.job != owner_.job && owner_.generation > 0) throw UsageError(problem);
     throw PeerError(problem);
   }
   if (error != 0) {

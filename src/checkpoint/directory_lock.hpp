@@ -41,7 +41,7 @@ struct DirectoryOwner {
 class DirectoryLock {
  public:
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
-  /// UsageError in the first generation of a launcher, which would try again. A lock that somebody else keeps after the
+  /// UsageError under a launcher, which would try again. A lock that somebody else keeps after the
   /// owner's process has died on this host is no job's: its file is replaced. So is one of another user.
   /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
   /// does not. Does nothing if this process holds the lock already. On a file system without locks, only warns and

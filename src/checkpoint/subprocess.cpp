@@ -93,6 +93,13 @@ void PipeWriter::send(const std::string& text) const {
 Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_seconds, std::uint64_t memory) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
+  for (int& end : ends) {  // not among the standard streams, which may be closed: the child replaces stderr
+    if (end > STDERR_FILENO) continue;
+    const int above = fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (above < 0) fail("pipe");
+    close(end);
+    end = above;
+  }
   pid_ = fork();
   if (pid_ < 0) {
     close(ends[0]);

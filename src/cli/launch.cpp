@@ -8,6 +8,7 @@
 #include "cluster/launcher/container_init.hpp"
 #include "cluster/launcher/launcher.hpp"
 #include "cluster/rendezvous/placement.hpp"
+#include "cluster/world/member_listeners.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <ostream>
 #include <span>
@@ -169,6 +171,8 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
 }  // namespace
 
 ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
+  // A launcher within another job's trainer has that job's peers in its environment.
+  unsetenv(member_addresses_variable);
   Environment environment = current_environment();
   std::vector<std::string> own(args.begin(), args.end());
   const std::vector<std::string> task_warnings = take_task_options(own, environment);

@@ -141,7 +141,8 @@ void CheckpointWriter::write_live_report() {
   constexpr double pause_s = 2;
   RunContext& run_context = session_.run_context();
   const std::filesystem::path path = value_of(current_environment(), "LOCKSTEP_LIVE_REPORT");
-  if (path.empty() || !run_context.world().is_chief() || monotonic_seconds() < live_report_at_) return;
+  if (path.empty() || !run_context.launcher().is_active()) return;  // it is the launcher's own variable
+  if (!run_context.world().is_chief() || monotonic_seconds() < live_report_at_) return;
   live_report_at_ = monotonic_seconds() + pause_s;
   RunReport report =
       complete_report(session_.report(), run_context, session_.model().compiled().communicator->describe(), facts());

@@ -267,6 +267,16 @@ class LaunchTest(Launched):
         self.assertEqual((ended.code, ended.stderr), (0, ""), str(ended))
         self.assert_same_model(self.whole_run(2))
 
+    def test_variables_of_the_job_around_a_launcher_change_nothing(self) -> None:
+        left_over = {"LOCKSTEP_MEMBER_ADDRESSES": "10.0.0.1", "TMPDIR": str(self.left)}
+        ended = Running([program("lockstep"), "launch", "--ranks-per-worker", "2", "--start-timeout", "60", "--",
+                         *self.command(*EXAMPLES)], self.cwd, left_over).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        report = self.scratch / "report.html"
+        ended = Running(self.command(*EXAMPLES), self.cwd, {"LOCKSTEP_LIVE_REPORT": str(report)}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertFalse(report.exists())
+
     def test_runs_as_pid_1(self) -> None:
         """As process 1 of a container the launcher reaps orphans and exits with the program's exit code."""
         inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

@@ -197,7 +197,7 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   if (phase_ == Phase::finished) return;
   const char* const next = phase_ != Phase::running ? ""
                            : !stall_detector_.has_trained()
-                               ? "; nothing has been trained yet, so there is nothing to save"
+                               ? "; no step was reported yet, so there may be nothing to save"
                            : slots_.size() == 1 ? "; all ranks save and end"
                                                 : "; all ranks save and wait for it to come back";
   post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason, next)});

@@ -95,9 +95,15 @@ void save(const fs::path& file) { write_file_atomically(file, std::as_bytes(std:
 TEST_CASE("a second job is refused and told whose the directory is") {
   const ScratchDirectory scratch;
   Holder holder(scratch / "new/model", first);
-  require_words(
-      message_of<PeerError>([&] { const DirectoryLock lock(scratch / "new/model", second); }),
-      {(scratch / "new/model").string(), "job job-1", "keras_mnist on host-1", "generation 2", "choose another"});
+  const auto refusal = [&](std::uint64_t generation) {
+    DirectoryOwner owner = second;
+    owner.generation = generation;
+    return [&scratch, owner] { const DirectoryLock lock(scratch / "new/model", owner); };
+  };
+  const std::vector<std::string> words{(scratch / "new/model").string(), "job job-1", "keras_mnist on host-1",
+                                       "generation 2", "choose another"};
+  require_words(message_of<PeerError>(refusal(0)), words);
+  for (const std::uint64_t generation : {1, 5}) require_words(message_of<UsageError>(refusal(generation)), words);
   require_words(message_of<PeerError>([&] { save(scratch / "new/model/model.h5"); }), {"job job-1", "writes nothing"});
   CHECK(std::distance(fs::directory_iterator(scratch / "new/model"), {}) == 1);  // the lock alone
   CHECK(holder.end() == 0);

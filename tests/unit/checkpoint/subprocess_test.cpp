@@ -44,6 +44,23 @@ TEST_CASE("a child's numbers, strings and bytes arrive in order") {
   CHECK_FALSE(child.receive(number));
 }
 
+TEST_CASE("a child's bytes arrive also if standard streams are closed") {
+  const int out = dup(STDOUT_FILENO);
+  const int error = dup(STDERR_FILENO);
+  close(STDOUT_FILENO);
+  close(STDERR_FILENO);
+  std::uint64_t number = 0;
+  {
+    Subprocess child([](PipeWriter& output) { output.send(std::uint64_t{42}); }, 10);
+    (void)child.receive(number);
+  }
+  dup2(out, STDOUT_FILENO);
+  dup2(error, STDERR_FILENO);
+  close(out);
+  close(error);
+  CHECK(number == 42);
+}
+
 TEST_CASE("a child's exit status is reported") {
   std::uint64_t number = 0;
   std::string text;

@@ -32,7 +32,7 @@ TEST_CASE("a worker that leaves before the first step does not claim to save") {
   REQUIRE(job.step_now == 0);
   job.at(0).member->leave("SIGINT");
   REQUIRE(job.run_until([&]() { return job.at(0).exit.has_value(); }, 2));
-  CHECK(job.logged(0, "leaves: SIGINT; nothing has been trained yet, so there is nothing to save"));
+  CHECK(job.logged(0, "leaves: SIGINT; no step was reported yet, so there may be nothing to save"));
 }
 
 TEST_CASE("a worker that receives SIGTERM triggers a backup, costs no restart and is awaited") {
