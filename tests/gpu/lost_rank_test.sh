@@ -62,8 +62,10 @@ victim=$((ranks - 1))
 kill -9 "$(cat "$folder/$victim.pid")"
 began=$SECONDS
 wait_for $limit "a rank still runs $limit s after rank $victim was killed" ended
-wait "$mpirun" || true
+code=0
+wait "$mpirun" || code=$?
 echo "all ranks exited within $((SECONDS - began)) s"
 statuses=$(cat "$folder"/*.status | sort | uniq -c)
-grep -qw 75 <<<"$statuses" || fail "no rank exited with 75; (count, exit code): $statuses"
+# The mpirun of Open MPI 5 may kill a shell before it writes its rank's status, but ends with that status itself.
+[ $code = 75 ] || grep -qw 75 <<<"$statuses" || fail "no rank exited with 75; (count, exit code): $statuses"
 grep -m 1 'error:' "$folder/log" || fail "no rank printed an error"
