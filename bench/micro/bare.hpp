@@ -15,9 +15,8 @@ namespace lockstep::bench {
 
 /// One algorithm for one part of an operation.
 struct BareKernel {
-  std::string part;  ///< "forward", "data", "weights", "pass"
-  std::string
-      algorithm;  ///< "direct", "winograd", "inner_product", "pooling", "normalization", "eltwise", "binary", "loop"
+  std::string part;       ///< "forward", "data", "weights", "pass"
+  std::string algorithm;  ///< "direct" or "winograd"; else the kind of primitive, or "loop"
   std::string implementation;
   std::function<void()> run;
 };

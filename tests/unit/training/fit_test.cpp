@@ -36,13 +36,13 @@ void learns(Precision precision) {
   CHECK(untrained < 0.4);
   const History first = model.fit(digits.train, {.epochs = 2, .validation_data = &digits.test});
   CHECK(first["loss"][1] < first["loss"][0]);
-  const History second = model.fit(digits.train, {.epochs = 2, .validation_data = &digits.test});
-  REQUIRE(second.epochs.size() == 2);
-  CHECK(second["loss"][1] < first["loss"][1]);
-  CHECK(second["val_accuracy"][1] > 0.85);  // rounding in bfloat16 decides about one percent
-  CHECK(second["val_accuracy"][1] == model.evaluate(digits.test).at("accuracy"));
-  CHECK(second.epochs[1].seconds > 0);
-  CHECK(second.epochs[1].examples_per_second == Approx(2048 / second.epochs[1].seconds));
+  const History second = model.fit(digits.train, {.epochs = 3, .validation_data = &digits.test});
+  REQUIRE(second.epochs.size() == 3);
+  CHECK(second["loss"][2] < first["loss"][1]);
+  CHECK(second["val_accuracy"][2] > 0.9);
+  CHECK(second["val_accuracy"][2] == model.evaluate(digits.test).at("accuracy"));
+  CHECK(second.epochs[2].seconds > 0);
+  CHECK(second.epochs[2].examples_per_second == Approx(2048 / second.epochs[2].seconds));
 }
 
 }  // namespace
