@@ -38,27 +38,10 @@ struct UpdateBuffers {
   std::vector<AlignedBuffer> slots;
 };
 
-void sgd_pass(float* __restrict w, const float* __restrict g, const float* __restrict h, std::uint16_t* __restrict low,
-              std::size_t count) {
+/// Calls step(i, gradient) for each element, then copies the weights to bfloat16 if `low` is not null.
+template <typename Step>
+void pass(const float* w, const float* g, const float* h, std::uint16_t* low, std::size_t count, const Step& step) {
   run_vectorized([=] {
-    constexpr float rate = 0.001F;
-    if (h != nullptr) {
-      for (std::size_t i = 0; i < count; ++i) w[i] -= rate * (g[i] + h[i]);
-    } else {
-      for (std::size_t i = 0; i < count; ++i) w[i] -= rate * g[i];
-    }
-    if (low == nullptr) return;
-    for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
-  });
-}
-
-void momentum_pass(float* __restrict w, float* __restrict m, const float* __restrict g, const float* __restrict h,
-                   std::uint16_t* __restrict low, std::size_t count) {
-  run_vectorized([=] {
-    const auto step = [&](std::size_t i, float gradient) {
-      m[i] = 0.9F * m[i] - 0.01F * gradient;
-      w[i] += m[i];
-    };
     if (h != nullptr) {
       for (std::size_t i = 0; i < count; ++i) step(i, g[i] + h[i]);
     } else {
@@ -69,21 +52,24 @@ void momentum_pass(float* __restrict w, float* __restrict m, const float* __rest
   });
 }
 
-void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
-               const float* __restrict h, std::uint16_t* __restrict low, std::size_t count) {
-  run_vectorized([=] {
-    const auto step = [&](std::size_t i, float gradient) {
-      m[i] += (gradient - m[i]) * 0.1F;
-      v[i] += (gradient * gradient - v[i]) * 0.001F;
-      w[i] -= 0.001F * m[i] / (std::sqrt(v[i]) + 1e-7F);
-    };
-    if (h != nullptr) {
-      for (std::size_t i = 0; i < count; ++i) step(i, g[i] + h[i]);
-    } else {
-      for (std::size_t i = 0; i < count; ++i) step(i, g[i]);
-    }
-    if (low == nullptr) return;
-    for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+void sgd_pass(float* __restrict w, const float* g, const float* h, std::uint16_t* low, std::size_t count) {
+  pass(w, g, h, low, count, [w](std::size_t i, float gradient) { w[i] -= 0.001F * gradient; });
+}
+
+void momentum_pass(float* __restrict w, float* __restrict m, const float* g, const float* h, std::uint16_t* low,
+                   std::size_t count) {
+  pass(w, g, h, low, count, [w, m](std::size_t i, float gradient) {
+    m[i] = 0.9F * m[i] - 0.01F * gradient;
+    w[i] += m[i];
+  });
+}
+
+void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v, const float* g, const float* h,
+               std::uint16_t* low, std::size_t count) {
+  pass(w, g, h, low, count, [w, m, v](std::size_t i, float gradient) {
+    m[i] += (gradient - m[i]) * 0.1F;
+    v[i] += (gradient * gradient - v[i]) * 0.001F;
+    w[i] -= 0.001F * m[i] / (std::sqrt(v[i]) + 1e-7F);
   });
 }
 
