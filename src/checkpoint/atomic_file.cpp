@@ -1,7 +1,6 @@
 // See atomic_file.hpp. Writes a temporary file, then fsync, rename, and fsync of the directory.
 #include "checkpoint/atomic_file.hpp"
 
-#include "checkpoint/directory_lock.hpp"
 #include "checkpoint/file_system.hpp"
 #include "core/fault_point.hpp"
 
@@ -71,7 +70,8 @@ fs::path follow_links(fs::path file) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target, Writer writer) : target_(follow_links(std::move(target))), writer_(writer) {
+AtomicFile::AtomicFile(fs::path target, WriteGuard guard)
+    : target_(follow_links(std::move(target))), guard_(std::move(guard)) {
   const std::string name = target_.filename().string();
   std::error_code unknown;
   if (name.empty() || name == "." || name == ".." || fs::is_directory(target_, unknown)) {
@@ -126,13 +126,13 @@ void AtomicFile::commit() {
   FileDescriptor duplicate(fcntl(file_.number(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!duplicate.valid()) discard_and_throw(errno);
   if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
-  if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
   try {
-    if (writer_ == Writer::job) require_not_owned_by_another(target_);
+    if (guard_) guard_(target_);
   } catch (const Error&) {
     unlink(temporary_.c_str());
     throw;
   }
+  if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
   fault_point("rename");
   if (rename(temporary_.c_str(), target_.c_str()) != 0) discard_and_throw(errno);
   committed_ = true;
@@ -173,8 +173,8 @@ void require_writable(const fs::path& target) {
   probe.write(page);  // a full disk can still hold an empty file
 }
 
-void write_file_atomically(const fs::path& target, std::span<const std::byte> content, Writer writer) {
-  AtomicFile file(target, writer);
+void write_file_atomically(const fs::path& target, std::span<const std::byte> content, const WriteGuard& guard) {
+  AtomicFile file(target, guard);
   file.write(content);
   file.commit();
 }

@@ -3,6 +3,7 @@
 // disk.
 #pragma once
 
+#include "checkpoint/write_guard.hpp"
 #include "core/file_descriptor.hpp"
 
 #include <cstddef>
@@ -12,9 +13,6 @@
 #include <string_view>
 
 namespace lockstep {
-
-/// Who writes: a job, which stops if another one has taken its directory over, or a command that owns no directory.
-enum class Writer { job, command };
 
 /// A file under construction, for writers that write in several calls.
 ///
@@ -26,11 +24,11 @@ enum class Writer { job, command };
 /// processes, containers and hosts may write one target: each commit publishes the whole file of one writer. SIGKILL
 /// leaves the temporary file behind, without its lock; the next AtomicFile for the same target removes it. A new file
 /// has the permissions of the file that it replaces. A symbolic link stays: the file that it names is replaced. Errors
-/// are IoError, or PeerError if a job writes and another one owns the target's directory meanwhile. The temporary file
-/// is removed before the error is thrown, because an uncaught exception runs no destructors.
+/// are IoError, or what the guard throws. The temporary file is removed before the error is thrown, because an uncaught
+/// exception runs no destructors.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path target, Writer writer = Writer::job);
+  explicit AtomicFile(std::filesystem::path target, WriteGuard guard = require_not_owned_by_another);
   ~AtomicFile();  ///< removes the temporary file unless it was committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -55,7 +53,7 @@ class AtomicFile {
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
-  Writer writer_;
+  WriteGuard guard_;
   FileDescriptor file_;  ///< holds the lock until the end
   std::size_t position_ = 0;
   std::size_t expected_ = 0;
@@ -68,7 +66,7 @@ void require_writable(const std::filesystem::path& target);
 
 /// Writes a whole file atomically.
 void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> content,
-                           Writer writer = Writer::job);
+                           const WriteGuard& guard = require_not_owned_by_another);
 
 /// Removes the temporary files of dead writers of the files in `directory` that `is_target` accepts by name. Failures
 /// are harmless and not reported.

@@ -2,11 +2,12 @@
 #include "checkpoint/directory_lock.hpp"
 
 #include "checkpoint/file_system.hpp"
+#include "checkpoint/write_guard.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
-#include "core/parse_number.hpp"
 #include "core/printable.hpp"
+#include "core/process_identity.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -44,6 +45,8 @@ fs::path lock_file_in(const fs::path& directory) { return directory / ".lockstep
 struct Record {
   DirectoryOwner owner;
   std::string process;
+  std::string keeper;
+  std::string path_digest;
 };
 
 std::optional<Record> read_record(const FileDescriptor& file) {
@@ -77,7 +80,9 @@ std::optional<Record> read_record(const FileDescriptor& file) {
                  .model_digest = text("model_digest"),
                  .has_overwritten_origin = flag("has_overwritten_origin"),
                  .nonfinite_step = number("nonfinite_step")},
-                text("process")};
+                text("process"),
+                text("keeper"),
+                text("path_digest")};
 }
 
 void require_record_file(const FileDescriptor& file, const fs::path& path) {
@@ -86,8 +91,12 @@ void require_record_file(const FileDescriptor& file, const fs::path& path) {
   throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
 }
 
+/// A path may be longer than a record.
+std::string digest_of_path(const fs::path& path) { return to_hex(fnv1a(path.native())); }
+
 /// Returns 0 or errno.
-int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
+int write_record(const FileDescriptor& file, const DirectoryOwner& owner, const std::string& keeper,
+                 const fs::path& directory) {
   std::string text = nlohmann::json{{"job", owner.job},
                                     {"command", owner.command},
                                     {"settings", owner.contents.settings},
@@ -102,7 +111,9 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
                                     {"model_digest", owner.model_digest},
                                     {"has_overwritten_origin", owner.has_overwritten_origin},
                                     {"nonfinite_step", owner.nonfinite_step},
-                                    {"process", process_identity()}}
+                                    {"process", process_identity()},
+                                    {"keeper", keeper},
+                                    {"path_digest", digest_of_path(directory)}}
                          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
                      "\n";
   // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.
@@ -148,60 +159,19 @@ std::string describe(const std::optional<Record>& record) {
                      owner.generation > 0 ? fmt::format(", generation {}", owner.generation) : "");
 }
 
-/// When a process started, in ticks since boot; empty if there is no such process.
-std::string start_time_of(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  const std::string statistics{std::istreambuf_iterator<char>(file), {}};
-  // The name in parentheses may hold spaces. The start time is the 20th field after it.
-  std::size_t at = statistics.rfind(')');
-  for (int field = 0; field < 20 && at != std::string::npos; ++field) at = statistics.find(' ', at + 1);
-  return at == std::string::npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
-}
-
 }  // namespace
 
-std::string process_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat pid_namespace {};
-  if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
-  return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start_time_of("self"));
-}
-
-namespace {
-
-/// Whether this process could see the process of that identity, and does not.
-bool has_died(const std::string& process) {
-  const std::string self = process_identity();
-  // BOOT-NAMESPACE-PID-START, of which the first two tell where a process number means something.
-  const auto split = [](const std::string& identity) {
-    const std::size_t start = identity.rfind('-');
-    const std::size_t pid = start == std::string::npos || start == 0 ? start : identity.rfind('-', start - 1);
-    return std::pair(pid, start);
-  };
-  const auto [pid, start] = split(process);
-  const auto [own_pid, own_start] = split(self);
-  if (pid == std::string::npos || own_pid == std::string::npos) return false;
-  if (process.substr(0, pid) != self.substr(0, own_pid)) return false;
-  const auto number = parse_number<pid_t>(process.substr(pid + 1, start - pid - 1));
-  if (!number || *number <= 0) return false;
-  if (kill(*number, 0) != 0 && errno == ESRCH) return true;
-  const std::string found = start_time_of(fmt::format("{}", *number));  // empty if other users' processes are hidden
-  return !found.empty() && found != process.substr(start + 1);
-}
-
-}  // namespace
-
-DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double patience_s)
-    : directory_(std::move(directory)), owner_(std::move(owner)) {
-  create_directories_durably(directory_);
+DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, const LockKeeper& keeper, double patience_s)
+    : path_(std::move(directory)), owner_(std::move(owner)), keeper_(keeper.process) {
+  create_directories_durably(path_);
+  directory_ = FileDescriptor(path_, O_PATH | O_DIRECTORY);
   const double begin = monotonic_seconds();
   bool is_reported = false;
-  while (!try_to_own(begin + patience_s)) {
+  while (!try_to_own(keeper, begin + patience_s)) {
     if (!is_reported && monotonic_seconds() > begin + 1) {
       is_reported = true;
       log_info(fmt::format("waiting up to {:g} s for an earlier generation of this job to release {}", patience_s,
-                           directory_.string()));
+                           path_.string()));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -211,9 +181,67 @@ bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
   return other.job == owner_.job && other.launch == owner_.launch && other.generation < owner_.generation;
 }
 
+void DirectoryLock::refuse(bool may_be_mended_by_restart, const std::string& problem) const {
+  if (owner_.generation > 0 && !may_be_mended_by_restart) throw UsageError(problem);
+  throw PeerError(problem);
+}
+
+void DirectoryLock::refuse_other_directory() const {
+  refuse(false, fmt::format("{} is not the directory that this job took: it was moved, replaced or removed meanwhile, "
+                            "so this process writes nothing more there; put it back and start again",
+                            path_.string()));
+}
+
+void DirectoryLock::continue_from(const DirectoryOwner& last) {
+  other_job_has_finished_ = last.has_finished && last.job != owner_.job;
+  // A new launcher of the job counts generations from 1 again.
+  const bool is_same_job = last.job == owner_.job && owner_.outlives_launchers &&
+                           !are_known_to_differ(last.command, owner_.command) &&
+                           !are_known_to_differ(last.contents.settings, owner_.contents.settings);
+  if (is_same_job || is_earlier_generation(last)) adopt(last);
+}
+
+void DirectoryLock::adopt(const DirectoryOwner& last) {
+  owner_.has_begun = last.has_begun;
+  owner_.has_overwritten_origin = last.has_overwritten_origin;
+  owner_.nonfinite_step = last.nonfinite_step;
+}
+
+/// Replaces the lock file that the keeper kept, so that a process of the generation before, if one still runs, notices
+/// before it publishes anything. The directory is locked all the while. Returns false if the call must be repeated.
+bool DirectoryLock::try_to_succeed(const FileDescriptor& kept, const LockKeeper& keeper) {
+  const fs::path path = lock_file_in(path_);
+  const fs::path next = path.string() + ".next";
+  if (const std::optional<Record> record = read_record(kept)) continue_from(record->owner);
+  unlink(next.c_str());  // of a generation that was killed here
+  FileDescriptor file(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (!file.valid()) throw_io_error("cannot write " + next.string(), errno);
+  (void)try_lock(file);
+  const int problem = write_record(file, owner_, keeper_, path_);
+  if (problem == 0) keeper.keep(file);
+  if (problem != 0 || !is_path_of(path, kept) || rename(next.c_str(), path.c_str()) != 0) {
+    const int error = problem != 0 ? problem : errno;
+    const bool is_ours = is_path_of(path, kept);
+    unlink(next.c_str());
+    if (is_ours) throw_io_error("cannot write " + path.string(), error);
+    return false;
+  }
+  file_ = std::move(file);
+  return true;
+}
+
 /// Returns false if the call must be repeated.
-bool DirectoryLock::try_to_own(double wait_until) {
-  const fs::path path = lock_file_in(directory_);
+bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
+  const fs::path path = lock_file_in(path_);
+  for (const FileDescriptor& kept : keeper.kept) {
+    if (is_path_of(path, kept)) return try_to_succeed(kept, keeper);
+  }
+  for (const FileDescriptor& kept : keeper.kept) {
+    struct stat status {};
+    const bool was_removed = fstat(kept.number(), &status) != 0 || status.st_nlink == 0;
+    const std::optional<Record> record = read_record(kept);
+    if (!was_removed && record && record->path_digest == digest_of_path(path_)) refuse_other_directory();
+  }
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
   const bool is_of_other_user = !file.valid() && errno == EACCES;
   if (is_of_other_user) file = open_for_lock(path);
@@ -223,8 +251,12 @@ bool DirectoryLock::try_to_own(double wait_until) {
   const int error = try_lock(file);
   const std::optional<Record> record = read_record(file);
   if (error == EWOULDBLOCK) {
-    if (record && record->process == process_identity()) return true;
-    if (record && has_died(record->process)) {
+    if (record && record->process == process_identity()) {
+      adopt(record->owner);
+      file_ = std::move(file);
+      return true;
+    }
+    if (record && has_died(record->process) && (record->keeper.empty() || has_died(record->keeper))) {
       // The owner's successor, which has the lock but has not written its record yet, does so within this time.
       constexpr double until_recorded_s = 2;
       if (!dead_since_) dead_since_ = monotonic_seconds();
@@ -236,42 +268,51 @@ bool DirectoryLock::try_to_own(double wait_until) {
       if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
       return false;
     }
-    const std::string problem =
-        fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
-                    directory_.string(), describe(record));
-    // A launcher would try again until the other job has ended, and then replace its model.
-    if (record && record->owner.job != owner_.job && owner_.generation > 0) throw UsageError(problem);
-    throw PeerError(problem);
+    refuse(record && record->owner.job == owner_.job,
+           fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
+                       path_.string(), describe(record)));
   }
   if (error != 0) {
     log_warning(fmt::format(
         "{} is on a file system without locks ({}), so a second job that writes there would not be noticed; "
         "make sure that no other job uses this directory",
-        directory_.string(), std::generic_category().message(error)));
+        path_.string(), std::generic_category().message(error)));
   } else if (!is_path_of(path, file)) {
     return false;
   }
-  other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
-  // A new launcher of the job counts generations from 1 again.
-  const bool is_same_job = record && record->owner.job == owner_.job && owner_.outlives_launchers &&
-                           !are_known_to_differ(record->owner.command, owner_.command) &&
-                           !are_known_to_differ(record->owner.contents.settings, owner_.contents.settings);
-  if (is_same_job || (record && is_earlier_generation(record->owner))) {
-    owner_.has_begun = record->owner.has_begun;
-    owner_.has_overwritten_origin = record->owner.has_overwritten_origin;
-    owner_.nonfinite_step = record->owner.nonfinite_step;
-  }
+  if (record) continue_from(record->owner);
   if (is_of_other_user) {
     if (unlink(path.c_str()) != 0) throw_io_error("cannot replace " + path.string(), errno);
     file = FileDescriptor(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (!file.valid() || try_lock(file) == EWOULDBLOCK) return false;
   }
-  if (const int problem = write_record(file, owner_); problem != 0) {
+  if (const int problem = write_record(file, owner_, keeper_, path_); problem != 0) {
     if (!record) unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
   }
+  if (keeper.keep) keeper.keep(file);
   file_ = std::move(file);
   return true;
+}
+
+void DirectoryLock::require_held() const {
+  const fs::path path = lock_file_in(path_);
+  if (is_path_of(path, file_)) return;
+  const FileDescriptor other = open_for_lock(path);
+  if (!other.valid() && errno != ENOENT && errno != ENOTDIR)
+    throw_io_error(fmt::format("cannot write to {}: cannot read {}", path_.string(), path.string()), errno);
+  if (other.valid()) {
+    const std::optional<Record> record = read_record(other);
+    refuse(record && record->owner.job == owner_.job,
+           fmt::format("{} belongs to {} now, so this process writes nothing more there", path_.string(),
+                       describe(record)));
+  }
+  if (is_path_of(path_, directory_)) {
+    refuse(true, fmt::format("{} was removed, by which this job owns its directory, so this process writes nothing "
+                             "more there; start again, and leave the file until the job has ended",
+                             path.string()));
+  }
+  refuse_other_directory();
 }
 
 void DirectoryLock::record_begin() {
@@ -286,9 +327,8 @@ void DirectoryLock::record_overwriting_origin() {
 
 void DirectoryLock::record_finish() {
   owner_.has_finished = true;
-  owner_.model = name_of_saved_model(directory_);
-  if (owner_.outlives_launchers && !owner_.model.empty())
-    owner_.model_digest = digest_of_file(directory_ / owner_.model);
+  owner_.model = name_of_saved_model(path_);
+  if (owner_.outlives_launchers && !owner_.model.empty()) owner_.model_digest = digest_of_file(path_ / owner_.model);
   record();
 }
 
@@ -298,15 +338,13 @@ void DirectoryLock::record_nonfinite(std::uint64_t step) {
 }
 
 void DirectoryLock::record() {
-  if (!file_.valid()) return;
-  if (const int problem = write_record(file_, owner_); problem != 0) {
-    throw_io_error("cannot write " + lock_file_in(directory_).string(), problem);
-  }
+  if (const int problem = write_record(file_, owner_, keeper_, path_); problem != 0)
+    throw_io_error("cannot write " + lock_file_in(path_).string(), problem);
 }
 
 void DirectoryLock::release_finished(bool keeps_record) noexcept {
-  const fs::path path = lock_file_in(directory_);
-  if (!file_.valid() || !is_path_of(path, file_)) return;
+  const fs::path path = lock_file_in(path_);
+  if (!is_path_of(path, file_)) return;
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 

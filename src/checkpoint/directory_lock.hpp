@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -36,22 +38,37 @@ struct DirectoryOwner {
   std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
 };
 
+/// Who keeps a job's locks from one generation of its workers to the next: the launcher of its chief. Without one, any
+/// other job could take the directory while the workers restart.
+struct LockKeeper {
+  std::string process = {};                              ///< process_identity() of the keeper; empty: there is none
+  std::vector<FileDescriptor> kept = {};                 ///< by it, of the generation before
+  std::function<void(const FileDescriptor&)> keep = {};  ///< gives it a duplicate of a lock's descriptor
+};
+
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
-/// the process, so what a killed process leaves behind locks nobody out.
+/// the processes that hold it, so what a killed job leaves behind locks nobody out. The file's identity is the token
+/// of the owner: whoever finds another file at its path than the one that it holds has lost the directory.
 class DirectoryLock {
  public:
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
-  /// UsageError under a launcher, which would try again. A lock that somebody else keeps after the
-  /// owner's process has died on this host is no job's: its file is replaced. So is one of another user.
-  /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
-  /// does not. Does nothing if this process holds the lock already. On a file system without locks, only warns and
-  /// describes the owner. Throws IoError.
-  DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, double patience_s = 10);
+  /// UsageError under a launcher, which would try again until that job has ended and then replace its model. A lock
+  /// that somebody else holds after the owner's process and its keeper have died on this host is no job's: its file is
+  /// replaced. So is one of another user, and one that `keeper` kept. Waits up to `patience_s` seconds for an earlier
+  /// generation of the same job to end; takes the directory over if it does not. Shares the lock if this process holds
+  /// it already. On a file system without locks, only warns and describes the owner. Throws IoError.
+  DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, const LockKeeper& keeper = {},
+                double patience_s = 10);
   ~DirectoryLock() = default;  ///< unlocks; the description stays, by which a later generation knows its job
   DirectoryLock(DirectoryLock&&) = default;
   DirectoryLock& operator=(DirectoryLock&&) = delete;
 
-  [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
+  [[nodiscard]] const std::filesystem::path& directory() const noexcept { return path_; }
+
+  /// Throws PeerError, or UsageError under a launcher if a restart would not mend it, unless this object still owns
+  /// what the directory's path names: another process has taken it over, or the lock's file or the directory was
+  /// removed, moved or replaced. Throws IoError if that cannot be found out. Any thread may call it.
+  void require_held() const;
 
   /// Records that the backups in the directory are this job's own. Throws IoError.
   void record_begin();
@@ -80,14 +97,21 @@ class DirectoryLock {
 
  private:
   [[nodiscard]] bool is_earlier_generation(const DirectoryOwner& other) const;
+  [[noreturn]] void refuse(bool may_be_mended_by_restart, const std::string& problem) const;
+  [[noreturn]] void refuse_other_directory() const;
+  void continue_from(const DirectoryOwner& last);
+  void adopt(const DirectoryOwner& last);
   void record();
-  [[nodiscard]] bool try_to_own(double wait_until);
+  [[nodiscard]] bool try_to_succeed(const FileDescriptor& kept, const LockKeeper& keeper);
+  [[nodiscard]] bool try_to_own(const LockKeeper& keeper, double wait_until);
 
-  std::filesystem::path directory_;
+  std::filesystem::path path_;
+  FileDescriptor directory_;  ///< tells whether the path still names the same one
   DirectoryOwner owner_;
+  std::string keeper_;
   bool other_job_has_finished_ = false;
   std::optional<double> dead_since_;  ///< when the lock was first seen to outlive its owner
-  FileDescriptor file_;               ///< not valid if this object holds no lock
+  FileDescriptor file_;
 };
 
 /// Throws UsageError unless the id of a job can be recorded.
@@ -100,12 +124,5 @@ void require_job_id(const std::string& job);
 
 /// The digest of a command line and the variables that set its options, for DirectoryOwner::command.
 [[nodiscard]] std::string digest_of_command(std::span<const std::string> command);
-
-/// Tells this process from every other one, also from those in other containers and on other hosts.
-[[nodiscard]] std::string process_identity();
-
-/// Throws PeerError if another process holds the lock of the file's directory: its job owns the files there. Throws
-/// IoError if that cannot be found out.
-void require_not_owned_by_another(const std::filesystem::path& file);
 
 }  // namespace lockstep

@@ -34,11 +34,11 @@ ModelFormat model_format_of(const std::filesystem::path& file) {
 
 bool is_model_file_name(const std::filesystem::path& file) { return find_format(file).has_value(); }
 
-void save_model(const std::filesystem::path& file, const ModelData& model) {
+void save_model(const std::filesystem::path& file, const ModelData& model, const WriteGuard& guard) {
   switch (model_format_of(file)) {
-    case ModelFormat::keras: return save_keras_archive(file, model);
-    case ModelFormat::h5: return save_keras_h5(file, model);
-    case ModelFormat::weights: return save_keras_weights(file, model);
+    case ModelFormat::keras: return save_keras_archive(file, model, guard);
+    case ModelFormat::h5: return save_keras_h5(file, model, guard);
+    case ModelFormat::weights: return save_keras_weights(file, model, guard);
   }
 }
 

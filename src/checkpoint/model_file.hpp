@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
+#include "checkpoint/write_guard.hpp"
 
 #include <filesystem>
 
@@ -17,7 +18,8 @@ enum class ModelFormat { keras, h5, weights };
 [[nodiscard]] bool is_model_file_name(const std::filesystem::path& file);
 
 /// Writes the file atomically. Throws IoError if it cannot be written.
-void save_model(const std::filesystem::path& file, const ModelData& model);
+void save_model(const std::filesystem::path& file, const ModelData& model,
+                const WriteGuard& guard = require_not_owned_by_another);
 
 /// Throws IoError if the file cannot be read; DataError if it is damaged, holds no architecture (use
 /// load_keras_weights) or uses something that Lockstep does not support.

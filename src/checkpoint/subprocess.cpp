@@ -1,10 +1,15 @@
 // See subprocess.hpp.
 #include "checkpoint/subprocess.hpp"
 
+#include "core/deadline.hpp"
+#include "core/killed_process.hpp"
+#include "core/log.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -21,6 +26,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -28,6 +34,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double max_wait_s = 10;  ///< for the end of a child that was killed or has closed its pipe
 
 [[noreturn]] void fail(const char* call) {
   const int error = errno;
@@ -90,7 +98,7 @@ void PipeWriter::send(const std::string& text) const {
   send(std::as_bytes(std::span(text)));
 }
 
-Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_seconds, std::uint64_t memory) {
+Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, const Limits& limits) : limits_(limits) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
   for (int& end : ends) {  // not among the standard streams, which may be closed: the child replaces stderr
@@ -108,7 +116,7 @@ Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_
   }
   if (pid_ == 0) {
     close(ends[0]);
-    prepare_for_crash(cpu_seconds, memory);
+    prepare_for_crash(limits.cpu_seconds, limits.memory);
     try {
       PipeWriter output(ends[1]);
       work(output);
@@ -125,12 +133,33 @@ Subprocess::~Subprocess() {
   close(descriptor_);
   if (pid_ < 0) return;
   kill(pid_, SIGKILL);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  static_cast<void>(reap_killed(pid_, max_wait_s, "a process that reads a file"));
+}
+
+/// Waits until the child has sent something or has ended. A stopped child, and one that waits for a network file system
+/// that is gone, do neither. Returns false after too long a silence.
+bool Subprocess::wait_for_bytes() const {
+  const Deadline end = Deadline::after(is_silent_ ? 0 : limits_.silence_seconds);
+  while (true) {
+    const Deadline report = std::min(end, Deadline::after(limits_.report_seconds));
+    pollfd entry{descriptor_, POLLIN, 0};
+    const int ready = poll(&entry, 1, report.poll_timeout());
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return true;  // so that read() fails
+    if (end.passed()) {
+      is_silent_ = true;
+      return false;
+    }
+    if (ready == 0 && report.passed()) {
+      log_info(fmt::format("waiting {:.0f} s more for process {}, which reads a file; it is in state {}",
+                           end.seconds_left(), pid_, describe_process_state(pid_)));
+    }
   }
 }
 
 bool Subprocess::receive(std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
+    if (!wait_for_bytes()) return false;
     const ssize_t got = read(descriptor_, bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return false;
@@ -151,16 +180,17 @@ bool Subprocess::receive(std::string& text, std::uint64_t max_bytes) const {
 Subprocess::Exit Subprocess::end() {
   // Only its end closes the child's end of the pipe.
   std::byte next{};
-  const bool ended_by_itself = !receive(std::span(&next, 1));
+  const bool ended_by_itself = !receive(std::span(&next, 1)) && !is_silent_;
+  const std::string state = describe_process_state(pid_);
   if (!ended_by_itself) kill(pid_, SIGKILL);
-  int status = 0;
-  pid_t ended = -1;
-  do {
-    ended = waitpid(pid_, &status, 0);
-  } while (ended < 0 && errno == EINTR);
-  pid_ = -1;
+  const std::optional<int> end = reap_killed(std::exchange(pid_, -1), max_wait_s, "a process that reads a file");
+  if (is_silent_) {
+    return {fmt::format("has sent nothing for {:g} s and was in state {}", limits_.silence_seconds, state), false,
+            "check the disk and its mount"};
+  }
   if (!ended_by_itself) return {"sent invalid data", true};
-  if (ended < 0 || !WIFSIGNALED(status)) return {"ended early", false};
+  const int status = end.value_or(0);
+  if (!WIFSIGNALED(status)) return {"ended early", false};
   const int number = WTERMSIG(status);
   if (number == SIGPROF) return {"did not finish", true};
   constexpr std::array faults{SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};

@@ -27,16 +27,21 @@ class PipeWriter {
 /// A forked copy of this process. The child must not use threads or devices.
 class Subprocess {
  public:
-  /// Runs `work` in the child, which exits when `work` returns. The child is killed after `cpu_seconds` of CPU time,
-  /// and its allocations fail beyond `memory` bytes more than the parent has. Throws IoError if the child cannot start.
-  Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_seconds,
-             std::uint64_t memory = std::uint64_t{4} << 30U);
-  ~Subprocess();  ///< kills the child if it still runs
+  struct Limits {
+    double cpu_seconds = 10;                         ///< of CPU time, after which the child is killed
+    std::uint64_t memory = std::uint64_t{4} << 30U;  ///< bytes more than the parent has, beyond which allocations fail
+    double silence_seconds = 600;                    ///< without a byte, after which the child has not answered
+    double report_seconds = 30;                      ///< of silence, after which a log line tells of the wait
+  };
+
+  /// Runs `work` in the child, which exits when `work` returns. Throws IoError if the child cannot start.
+  Subprocess(const std::function<void(PipeWriter&)>& work, const Limits& limits);
+  ~Subprocess();  ///< kills the child if it still runs; leaves one behind that the kernel does not end
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
-  /// Receive the child's values; the calls must match those of its PipeWriter. Return false if the child ended early or
-  /// sent a text longer than `max_bytes`.
+  /// Receive the child's values; the calls must match those of its PipeWriter. Return false if the child ended early,
+  /// sends nothing for too long, or sent a text longer than `max_bytes`.
   [[nodiscard]] bool receive(std::span<std::byte> bytes) const;
   [[nodiscard]] bool receive(std::uint64_t& number) const;
   [[nodiscard]] bool receive(std::string& text, std::uint64_t max_bytes) const;
@@ -45,12 +50,17 @@ class Subprocess {
     std::string
         description;       ///< completes "the process that read it ...": "was killed by signal 11 (Segmentation fault)"
     bool crashed = false;  ///< by its own fault: a crash, endless work, or invalid output; not by a kill from outside
+    std::string remedy = "free memory and try again";  ///< if it has not crashed
   };
 
   /// Ends the child. Call it at most once, after receive() has returned false.
   [[nodiscard]] Exit end();
 
  private:
+  [[nodiscard]] bool wait_for_bytes() const;
+
+  Limits limits_;
+  mutable bool is_silent_ = false;  ///< for too long
   pid_t pid_ = -1;
   int descriptor_ = -1;
 };

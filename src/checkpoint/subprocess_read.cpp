@@ -90,7 +90,8 @@ void read_in_subprocess(const std::filesystem::path& file, const std::function<S
   const double mebibytes = static_cast<double>(size) / (1 << 20);
   const double cpu_seconds = unknown_size ? 10 : std::min(0.5 + 4 * mebibytes, 10 + mebibytes / 8);
   const std::uint64_t memory = memory_to_read(file);
-  Subprocess child([&](PipeWriter& output) { read_and_send(output, read, memory); }, cpu_seconds, memory);
+  Subprocess child([&](PipeWriter& output) { read_and_send(output, read, memory); },
+                   {.cpu_seconds = cpu_seconds, .memory = memory});
 
   std::uint64_t outcome = 0;
   std::uint64_t last = 0;
@@ -100,9 +101,8 @@ void read_in_subprocess(const std::filesystem::path& file, const std::function<S
   if (!is_complete || !child.receive(last) || last != complete) {
     const Subprocess::Exit exit = child.end();
     if (!exit.crashed) {
-      throw IoError(fmt::format(
-          "cannot read {}: the process that read it {}, which says nothing about the file; free memory and try again",
-          file.string(), exit.description));
+      throw IoError(fmt::format("cannot read {}: the process that read it {}, which says nothing about the file; {}",
+                                file.string(), exit.description, exit.remedy));
     }
     require_readable(file);
     throw DataError(

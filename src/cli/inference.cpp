@@ -164,7 +164,7 @@ void predict(std::span<const std::string> args) {
   }
   if (model.is_chief()) {
     tell_scale(settings, architecture, iterations, test, options);
-    write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), Writer::command);
+    write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), WriteGuard());
   }
   strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);
   require_printed();

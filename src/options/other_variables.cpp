@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 20> launch_options{
     "LOCKSTEP_RANKS_PER_WORKER",   "LOCKSTEP_REJOIN_TIMEOUT",    "LOCKSTEP_REPORT_INTERVAL", "LOCKSTEP_STALL_TIMEOUT",
     "LOCKSTEP_RENDEZVOUS_TIMEOUT", "LOCKSTEP_START_TIMEOUT",     "LOCKSTEP_STATUS_PORT",     "LOCKSTEP_WORKERS"};
 
-constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
+constexpr std::array<std::string_view, 16> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_COMMAND",
                                                   "LOCKSTEP_CONTROL_FD",
                                                   "LOCKSTEP_CUDA_GRAPHS",
@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_FAKE_GPUS",
                                                   "LOCKSTEP_FAKE_GPU_SEED",
                                                   "LOCKSTEP_GENERATION",
+                                                  "LOCKSTEP_KEPT_FILES",
                                                   "LOCKSTEP_LAUNCH_ID",
                                                   "LOCKSTEP_LIVE_REPORT",
                                                   "LOCKSTEP_MEMBER_ADDRESSES",

@@ -118,14 +118,16 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
   if (is_one_of(path, session_.model().origin_files())) run_context.record_overwriting_origin();
   const CompiledModel& model = session_.model().compiled();
   return [&run_context, communication = model.communicator->describe(), facts = facts(), path, &snapshot,
-          backups = run_context.backup_directories(), report = session_.report(),
+          backups = run_context.backup_directories(), guard = run_context.write_guard(), report = session_.report(),
           iteration = model.iteration]() mutable {
     report.file = path.filename().string();
     report.iteration = iteration;
-    snapshot.visit([&](const ModelData& data) { write_making_room(path, backups, [&] { save_model(path, data); }); });
-    if (is_in(path, run_context.options().model_dir))
-      save_history(run_context.options().model_dir / "history.json",
-                   complete_report(std::move(report), run_context, communication, facts));
+    snapshot.visit(
+        [&](const ModelData& data) { write_making_room(path, backups, [&] { save_model(path, data, guard); }); });
+    if (!is_in(path, run_context.options().model_dir)) return;
+    const std::filesystem::path history = run_context.options().model_dir / "history.json";
+    const RunReport record = complete_report(std::move(report), run_context, communication, facts);
+    write_making_room(history, backups, [&] { save_history(history, record, guard); });
   };
 }
 
@@ -149,7 +151,7 @@ void CheckpointWriter::write_live_report() {
   report.is_live = true;
   const std::string page = report_html(report);
   try {
-    write_file_atomically(path, std::as_bytes(std::span(page)), Writer::command);
+    write_file_atomically(path, std::as_bytes(std::span(page)), WriteGuard());
   } catch (const Error& error) {  // no reason to stop training
     log_warning(fmt::format("no live report: {}", error.what()));
     live_report_at_ = std::numeric_limits<double>::infinity();

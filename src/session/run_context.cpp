@@ -5,6 +5,7 @@
 #include "backend/make_backend.hpp"
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/net/host_id.hpp"
+#include "cluster/net/kept_files.hpp"
 #include "cluster/world/interrupts.hpp"
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
@@ -13,6 +14,7 @@
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 #include "core/printable.hpp"
+#include "core/process_identity.hpp"
 #include "options/shared_options.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -168,6 +170,13 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
 
 }  // namespace
 
+LockKeeper RunContext::lock_keeper(const LauncherConnection& launcher) {
+  if (!launcher.is_active()) return {};
+  return {.process = launcher.launcher_process(),
+          .kept = take_inherited_files(),
+          .keep = [&launcher](const FileDescriptor& lock) { launcher.keep_file(lock); }};
+}
+
 void RunContext::set_contents(const JobContents& contents) {
   if (std::exchange(has_contents_, true)) return;
   identity_.contents = {.settings = digest_of_settings(contents.settings, options_), .origin = contents.origin};
@@ -241,7 +250,7 @@ RunContext::~RunContext() {
   try {
     // The model directory last: its record ends the job, and whoever is killed before that removes the backups later.
     for (const bool of_model : {false, true}) {
-      for (DirectoryLock& lock : backups_.locks) {
+      for (DirectoryLock& lock : backups_.owned.locks()) {
         if ((lock.directory() == options_.model_dir) != of_model || (backups_.keep_their_locks && !of_model)) continue;
         fault_point("record");
         lock.record_finish();
@@ -259,25 +268,22 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   fault_point("clean");
   std::vector<std::filesystem::path> left;  // whose record tells the next job that their backups belong to nobody
   for (const BackupDirectory& directory : directories) {
+    try {
+      owned.require_owned(directory.path() / "any");
+    } catch (const Error& error) {  // the job has written everything
+      log_warning(error.what());
+      continue;
+    }
     if (directory.clear()) continue;
     left.push_back(directory.path());
     log_warning(fmt::format("not all backups in {} could be removed; the next job there removes them",
                             directory.path().string()));
   }
-  for (DirectoryLock& lock : locks) {
+  for (DirectoryLock& lock : owned.locks()) {
     if (std::ranges::find(left, lock.directory()) == left.end())
       lock.release_finished(lock.directory() == model_directory);
   }
   for (const BackupDirectory& directory : directories) directory.remove_if_empty();
-}
-
-DirectoryLock& RunContext::lock_directory(const std::filesystem::path& directory) {
-  const auto is_same = [&directory](const DirectoryLock& lock) {
-    std::error_code unknown;
-    return lock.directory() == directory || std::filesystem::equivalent(lock.directory(), directory, unknown);
-  };
-  const auto lock = std::ranges::find_if(backups_.locks, is_same);
-  return lock != backups_.locks.end() ? *lock : backups_.locks.emplace_back(directory, identity_);
 }
 
 void RunContext::begin_training_loop() {

@@ -5,6 +5,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/directory_lock.hpp"
+#include "checkpoint/owned_directories.hpp"
 #include "cluster/world/launcher_connection.hpp"
 #include "cluster/world/world.hpp"
 #include "collective/communicator.hpp"
@@ -70,13 +71,16 @@ class RunContext {
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int next_fit_number() noexcept { return ++fits_; }
 
-  /// Makes this job the owner of a directory until the program ends; see DirectoryLock. Only the chief calls it. The
-  /// reference is valid until the next call.
-  DirectoryLock& lock_directory(const std::filesystem::path& directory);
+  /// Makes this job the owner of a directory until the program ends; see DirectoryLock. Only the chief calls it.
+  DirectoryLock& lock_directory(const std::filesystem::path& directory) {
+    return backups_.owned.lock(directory, identity_);
+  }
+  /// For everything that this job writes.
+  [[nodiscard]] WriteGuard write_guard() const { return backups_.owned.guard(); }
   [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
   /// Records in the job's directories that it is about to write to a file of its initial weights.
   void record_overwriting_origin() {
-    for (DirectoryLock& lock : backups_.locks) lock.record_overwriting_origin();
+    for (DirectoryLock& lock : backups_.owned.locks()) lock.record_overwriting_origin();
   }
   /// What the job computes with, beside its options. A program that fits several times is told apart by its first fit:
   /// the contents of later ones depend on its results.
@@ -114,11 +118,12 @@ class RunContext {
 
  private:
   [[nodiscard]] CommunicatorOptions communicator_options();
+  [[nodiscard]] static LockKeeper lock_keeper(const LauncherConnection& launcher);
 
   /// Cleans up after MPI_Finalize: until then a rank may be lost, and the restarted ranks need backups and owners.
   struct FinishedBackupsRemover {
     std::filesystem::path model_directory;
-    std::vector<DirectoryLock> locks = {};
+    OwnedDirectories owned;
     std::vector<BackupDirectory> directories = {};
     bool remove_on_exit = false;
     bool keep_their_locks =
@@ -129,7 +134,7 @@ class RunContext {
   Options options_;
   DirectoryOwner identity_;  ///< of this process' job
   LauncherConnection launcher_;
-  FinishedBackupsRemover backups_{options_.model_dir};
+  FinishedBackupsRemover backups_{options_.model_dir, OwnedDirectories(lock_keeper(launcher_))};
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;

@@ -50,11 +50,11 @@ RunReport complete_report(RunReport report, RunContext& run_context, const std::
   return report;
 }
 
-void save_history(const std::filesystem::path& path, const RunReport& report) {
+void save_history(const std::filesystem::path& path, const RunReport& report, const WriteGuard& guard) {
   const std::string text = history_json(report);
-  write_file_atomically(path, std::as_bytes(std::span(text)));
+  write_file_atomically(path, std::as_bytes(std::span(text)), guard);
   const std::string page = report_html(report);
-  write_file_atomically(path.parent_path() / "report.html", std::as_bytes(std::span(page)));
+  write_file_atomically(path.parent_path() / "report.html", std::as_bytes(std::span(page)), guard);
 }
 
 }  // namespace lockstep

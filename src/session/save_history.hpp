@@ -19,7 +19,7 @@ namespace lockstep {
 [[nodiscard]] RunReport complete_report(RunReport report, RunContext& run_context, const std::string& communication,
                                         const NamedValues& model);
 
-/// Writes the report to `path`, and report.html beside it.
-void save_history(const std::filesystem::path& path, const RunReport& report);
+/// Writes the report to `path`, and report.html beside it. Throws IoError, and what the guard throws.
+void save_history(const std::filesystem::path& path, const RunReport& report, const WriteGuard& guard);
 
 }  // namespace lockstep

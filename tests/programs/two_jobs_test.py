@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from model_file_support import COMPILED, SMALL, description
-from support import TEMPORARY, USAGE, ProgramTest, Running, count, program, seed
+from support import TEMPORARY, USAGE, Ended, ProgramTest, Running, count, eventually, program, seed
 
 ledger: Path | None = None
 
@@ -29,10 +29,13 @@ class TwoJobsTest(ProgramTest):
         self.description = self.scratch / "model.json"
         self.description.write_text(description(*SMALL))
 
+    def job(self, number: int, *options: str) -> list[str]:
+        return [program("lockstep"), "train", "--model", str(self.description), "--data-dir", str(self.data),
+                "--model-dir", str(self.model), *COMPILED, "--global-batch-size", "20", "--epochs", "1000", "--seed",
+                str(number), "--backup-save-freq", "1", "--deterministic", *options]
+
     def start_job(self, number: int, own_pids: bool = False) -> Running:
-        command = [program("lockstep"), "train", "--model", str(self.description), "--data-dir", str(self.data),
-                   "--model-dir", str(self.model), *COMPILED, "--global-batch-size", "20", "--epochs", "1000", "--seed",
-                   str(number), "--backup-save-freq", "1", "--deterministic"]
+        command = self.job(number)
         namespace = ["unshare", "--pid", "--fork", "--kill-child"] if own_pids else []
         return Running([*namespace, *command], self.cwd, {})
 
@@ -74,7 +77,7 @@ class TwoJobsTest(ProgramTest):
                 self.assertIn("is a backup of another job: --seed was", one.stderr)
                 self.assertIn(-signal.SIGKILL, [each.code for each in ended], text)
             if one.code == TEMPORARY:
-                self.assertIn("which is still running; wait for it to end, or choose another directory", one.stderr)
+                self.assert_refused(one, TEMPORARY)
         if seen:
             checked = subprocess.run([program("lockstep"), "inspect", "--check", str(kept)], capture_output=True, text=True)
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr + text)
@@ -83,6 +86,65 @@ class TwoJobsTest(ProgramTest):
                                    capture_output=True).returncode == 0 for one in whole]
             self.assertEqual(sum(same), 1, "the model is neither job's" + text)
         return ", ".join(sorted(str(one.code) for one in ended))
+
+    def test_the_directory_is_the_job_s_while_its_workers_restart(self) -> None:
+        """The first generation is killed; the second waits until another job has tried to start there anew."""
+        self.assertEqual(self.start_job(1).end().code, 0)
+        undisturbed = self.model.rename(self.scratch / "undisturbed") / "model.h5"
+        waiting, go_on = self.scratch / "waiting", self.scratch / "go-on"
+        script = self.scratch / "run.sh"
+        script.write_text(f"""#!/bin/sh
+test $LOCKSTEP_GENERATION = 1 || touch {waiting}
+while test -e {waiting} && ! test -e {go_on}; do sleep 0.05; done
+exec "$@"
+""")
+        script.chmod(0o755)
+        launch = [program("lockstep"), "launch", "--", str(script), *self.job(1)]
+        first = Running(launch, self.cwd, {})
+        self.assertTrue(eventually(lambda: any(self.model.glob("backup/*.h5"))))
+        for trainer in first.processes("train"):
+            if trainer != first.process.pid:
+                os.kill(trainer, signal.SIGKILL)
+        self.assertTrue(eventually(waiting.exists), first.stderr)
+        backups = sorted(self.model.glob("backup/*.h5"))
+        other = self.job(2, "--resume", "never")
+        for command, code in ((other, TEMPORARY), ([program("lockstep"), "launch", "--", *other], USAGE)):
+            self.assert_refused(Running(command, self.cwd, {}).end(), code)
+        self.assertEqual(sorted(self.model.glob("backup/*.h5")), backups)
+        go_on.touch()
+        ended = first.end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("Resuming from", ended.stdout)
+        self.assertEqual((self.model / "model.h5").read_bytes(), undisturbed.read_bytes())
+        self.assertEqual([path.name for path in self.model.iterdir() if path.name.startswith(".")], [])
+
+    def assert_refused(self, ended: Ended, code: int) -> None:
+        self.assertEqual(ended.code, code, str(ended))
+        self.assertIn("which is still running; wait for it to end, or choose another directory", ended.stderr)
+
+    def test_a_job_leaves_a_directory_that_took_its_path(self) -> None:
+        """The path is a link, as to the newest run, and is moved on to a run that has finished."""
+        earlier = self.scratch / "earlier"
+        earlier.mkdir()
+        for name in ("model.h5", "fit-1-step-0000000001.h5"):
+            (earlier / name).write_bytes(b"of another job")
+        for launched in (True, False):
+            with self.subTest(launched=launched):
+                own = self.scratch / f"own-{launched}"
+                own.mkdir()
+                self.model.unlink(missing_ok=True)
+                self.model.symlink_to(own)
+                command = self.job(1, "--backup-dir", str(self.model))
+                running = Running([program("lockstep"), "launch", "--", *command] if launched else command, self.cwd, {})
+                self.assertTrue(eventually(lambda: any(own.glob("*.h5"))))
+                link = self.scratch / "link"
+                link.symlink_to(earlier)
+                link.rename(self.model)
+                ended = running.end()
+                self.assertEqual(ended.code, USAGE if launched else TEMPORARY, str(ended))
+                self.assertIn("is not the directory that this job took", ended.stderr)
+                self.assertEqual({path.name: path.read_bytes() for path in earlier.iterdir()},
+                                 dict.fromkeys(("model.h5", "fit-1-step-0000000001.h5"), b"of another job"))
 
     def test_two_jobs_in_one_directory(self) -> None:
         done: list[dict[str, Any]] = []

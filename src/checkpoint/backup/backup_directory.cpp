@@ -51,15 +51,24 @@ bool is_whole(const fs::path& backup) {
   }
 }
 
-/// Gives a damaged backup another name, by which it is no backup.
-void set_aside(const fs::path& damaged) {
-  std::error_code ignored;
-  fs::rename(damaged, damaged.string() + ".damaged", ignored);
-}
-
 }  // namespace
 
 fs::path BackupDirectory::file_of(const BackupName& name) const { return path_ / text_of(name); }
+
+/// Throws what the guard throws. A backup that cannot be removed stays.
+void BackupDirectory::remove(const BackupName& name) const {
+  const fs::path file = file_of(name);
+  if (guard_) guard_(file);
+  std::error_code stays;
+  fs::remove(file, stays);
+}
+
+/// Gives a damaged backup another name, by which it is no backup. Throws what the guard throws.
+void BackupDirectory::set_aside(const fs::path& damaged) const {
+  if (guard_) guard_(damaged);
+  std::error_code ignored;
+  fs::rename(damaged, damaged.string() + ".damaged", ignored);
+}
 
 std::vector<BackupName> BackupDirectory::list() const {
   std::vector<BackupName> names;
@@ -121,7 +130,7 @@ std::optional<LoadedBackup> BackupDirectory::newest(int fit, const std::function
 }
 
 void BackupDirectory::write(const BackupName& name, const ModelData& model, int keep) const {
-  save_keras_h5(file_of(name), model);
+  save_keras_h5(file_of(name), model, guard_);
   int newer = 0;  // backups of the same fit that are newer than `other`
   int fit = name.fit;
   std::vector<BackupName> names = list();
@@ -131,8 +140,7 @@ void BackupDirectory::write(const BackupName& name, const ModelData& model, int 
     if (other.fit != fit) newer = 0;
     fit = other.fit;
     if (newer++ < (fit == name.fit ? keep : 1)) continue;
-    std::error_code stays;
-    fs::remove(file_of(other), stays);
+    remove(other);
   }
 }
 
@@ -144,9 +152,10 @@ std::size_t BackupDirectory::remove_older() const noexcept {
     int fit_with_whole_backup = 0;
     for (std::size_t i = 0; i < names.size(); ++i) {
       const BackupName& name = names[i];
-      std::error_code stays;
+      std::error_code unknown;
       if (name.fit == fit_with_whole_backup) {
-        removed += fs::remove(file_of(name), stays) ? 1 : 0;
+        remove(name);
+        removed += fs::exists(file_of(name), unknown) ? 0 : 1;
       } else if (i + 1 < names.size() && names[i + 1].fit == name.fit && is_whole(file_of(name))) {
         fit_with_whole_backup = name.fit;
       }
@@ -159,12 +168,11 @@ std::size_t BackupDirectory::remove_older() const noexcept {
 
 bool BackupDirectory::clear() const noexcept {
   try {
-    std::error_code stays;
-    for (const BackupName& name : list()) fs::remove(file_of(name), stays);
+    for (const BackupName& name : list()) remove(name);
     remove_abandoned_backups(path_);
     remove_if_empty();
     return list().empty();
-  } catch (const std::exception&) {  // the directory cannot be read, so nothing in it can be removed
+  } catch (const std::exception&) {  // the directory cannot be read, or is not the writer's
     return false;
   }
 }

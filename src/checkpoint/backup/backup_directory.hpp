@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
+#include "checkpoint/write_guard.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -33,7 +35,8 @@ struct LoadedBackup {
 
 class BackupDirectory {
  public:
-  explicit BackupDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit BackupDirectory(std::filesystem::path path, WriteGuard guard = require_not_owned_by_another)
+      : path_(std::move(path)), guard_(std::move(guard)) {}
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
@@ -51,20 +54,25 @@ class BackupDirectory {
                                                    const std::function<void(const std::string&)>& warn) const;
 
   /// Writes a backup atomically. Then removes all but the newest `keep` backups of its fit, and all but the newest one
-  /// of each earlier fit. Throws IoError if writing fails; all earlier backups then remain.
+  /// of each earlier fit. Throws IoError if writing fails, and what the guard throws; all earlier backups then remain.
   void write(const BackupName& name, const ModelData& model, int keep) const;
 
   /// Removes all backups of each fit that are older than its newest whole one. Returns how many. Ignores errors.
   [[nodiscard]] std::size_t remove_older() const noexcept;
 
-  /// Removes all backups, and the directory if it is then empty. Returns false if a backup is left.
+  /// Removes all backups, and the directory if it is then empty. Returns false if a backup is left, because it cannot
+  /// be removed or the guard refuses.
   [[nodiscard]] bool clear() const noexcept;
 
   /// Removes the directory if it is empty. Ignores errors.
   void remove_if_empty() const noexcept;
 
  private:
+  void remove(const BackupName& name) const;
+  void set_aside(const std::filesystem::path& damaged) const;
+
   std::filesystem::path path_;
+  WriteGuard guard_;
 };
 
 }  // namespace lockstep

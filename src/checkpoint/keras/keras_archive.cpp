@@ -85,13 +85,13 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
 
 }  // namespace
 
-void save_keras_archive(const std::filesystem::path& file, const ModelData& model) {
+void save_keras_archive(const std::filesystem::path& file, const ModelData& model, const WriteGuard& guard) {
   const std::string config = archive_config_to_json(model);
   Hdf5Writer writer(estimate_file_size(model));
   const auto weights = write_keras_weights(writer, model, config_digest(config, std::string(metadata)));
   const std::array members{ZipMember{metadata_name, std::as_bytes(std::span(metadata))},
                            ZipMember{config_name, std::as_bytes(std::span(config))}, ZipMember{weights_name, weights}};
-  AtomicFile archive(file);
+  AtomicFile archive(file, guard);
   archive.expect(metadata.size() + config.size() + weights.size());
   write_zip(members, [&archive](std::size_t at, std::span<const std::byte> bytes) { archive.write_at(at, bytes); });
   archive.commit();

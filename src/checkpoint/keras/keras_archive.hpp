@@ -7,13 +7,15 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
+#include "checkpoint/write_guard.hpp"
 
 #include <filesystem>
 
 namespace lockstep {
 
 /// Writes the file atomically. Equal models give equal bytes.
-void save_keras_archive(const std::filesystem::path& file, const ModelData& model);
+void save_keras_archive(const std::filesystem::path& file, const ModelData& model,
+                        const WriteGuard& guard = require_not_owned_by_another);
 
 /// Throws IoError if the file cannot be read; DataError if it is damaged, inconsistent, or uses something that Lockstep
 /// does not support (named in the message).

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
+#include "checkpoint/write_guard.hpp"
 
 #include <filesystem>
 
@@ -17,7 +18,8 @@ namespace lockstep {
 
 /// Writes the file atomically. Equal models give equal bytes. Weights and slots must have the order and shapes of
 /// weights_for() and slots_for(); their names are ignored.
-void save_keras_h5(const std::filesystem::path& file, const ModelData& model);
+void save_keras_h5(const std::filesystem::path& file, const ModelData& model,
+                   const WriteGuard& guard = require_not_owned_by_another);
 
 /// Weights and slots are identified by their order in the file, as in Keras. A model that was compiled but never
 /// trained gets slots of zeros. Throws IoError if the file cannot be read; DataError if it is damaged, inconsistent, or

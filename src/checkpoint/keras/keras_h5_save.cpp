@@ -78,7 +78,7 @@ void write_state(Hdf5Writer& writer, const SerializedTrainingState& state) {
 
 }  // namespace
 
-void save_keras_h5(const std::filesystem::path& file, const ModelData& model) {
+void save_keras_h5(const std::filesystem::path& file, const ModelData& model, const WriteGuard& guard) {
   check_values(model);
   Hdf5Writer writer(estimate_file_size(model));
   writer.set_attribute("/", "keras_version", keras_version);
@@ -94,7 +94,7 @@ void save_keras_h5(const std::filesystem::path& file, const ModelData& model) {
   }
   writer.set_digest("/", config_digest(model_config, training_config));
   if (model.training_state) write_state(writer, *model.training_state);
-  write_file_atomically(file, writer.finish());
+  write_file_atomically(file, writer.finish(), guard);
 }
 
 }  // namespace lockstep

@@ -154,12 +154,12 @@ std::span<const std::byte> write_keras_weights(Hdf5Writer& writer, const ModelDa
   return writer.finish();
 }
 
-void save_keras_weights(const std::filesystem::path& file, const ModelData& model) {
+void save_keras_weights(const std::filesystem::path& file, const ModelData& model, const WriteGuard& guard) {
   if (!file.filename().string().ends_with(".weights.h5")) {
     throw UsageError(fmt::format("cannot save weights as {}: the name must end in .weights.h5", file.string()));
   }
   Hdf5Writer writer(estimate_file_size(model));
-  write_file_atomically(file, write_keras_weights(writer, model));
+  write_file_atomically(file, write_keras_weights(writer, model), guard);
 }
 
 ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model, KerasVersion version) {

@@ -9,6 +9,7 @@
 
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/model_data.hpp"
+#include "checkpoint/write_guard.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,8 @@ class Hdf5Reader;
 class Hdf5Writer;
 
 /// Writes the file atomically. Throws UsageError unless its name ends in .weights.h5, which Keras requires.
-void save_keras_weights(const std::filesystem::path& file, const ModelData& model);
+void save_keras_weights(const std::filesystem::path& file, const ModelData& model,
+                        const WriteGuard& guard = require_not_owned_by_another);
 
 /// Replaces the values of `model`: its weights and, if it is compiled, iteration, learning rate and slots; a file
 /// without these resets them. Throws IoError if the file cannot be read; DataError if it is damaged or does not fit the

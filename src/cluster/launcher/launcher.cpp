@@ -280,7 +280,7 @@ void Launcher::act(StartTrainer& action) {
     if (placement.ranks.size() < placement.full_world_size)
       environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));
     const auto& trainer =
-        *trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment)).first;
+        *trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment, kept_files_)).first;
     record_event({.what = "start", .generation = placement.nspace, .trainer = trainer.second->id()});
     member.started(action.rank);
     tell_where_output_is(action.rank);

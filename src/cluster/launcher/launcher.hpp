@@ -13,13 +13,14 @@
 #include "cluster/config/cluster_spec.hpp"
 #include "cluster/launcher/progress_tracker.hpp"
 #include "cluster/launcher/trainer_process.hpp"
-#include "cluster/net/deadline.hpp"
+#include "cluster/net/kept_files.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/pmix/pmix_process.hpp"
 #include "cluster/pmix/session_directories.hpp"
 #include "cluster/rendezvous/member.hpp"
 #include "cluster/rendezvous/rendezvous.hpp"
 #include "cluster/status/status_server.hpp"
+#include "core/deadline.hpp"
 #include "core/environment.hpp"
 #include "core/generation_record.hpp"
 
@@ -88,6 +89,7 @@ class Launcher {
   Socket signals_;
   Rendezvous rendezvous_;
   std::vector<GenerationRecord> generations_;
+  KeptFiles kept_files_;  ///< the locks of the job's directories, between generations too
 
   // The current generation.
   std::unique_ptr<SessionDirectories> directories_;

@@ -2,9 +2,9 @@
 #include "cluster/launcher/launcher.hpp"
 
 #include "cluster/net/format_seconds.hpp"
-#include "cluster/net/killed_process.hpp"
 #include "core/cgroup.hpp"
 #include "core/fault_point.hpp"
+#include "core/killed_process.hpp"
 #include "core/log.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // See trainer_process.hpp.
 #include "cluster/launcher/trainer_process.hpp"
 
-#include "cluster/net/killed_process.hpp"
+#include "core/killed_process.hpp"
 #include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -11,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +21,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -67,32 +65,9 @@ void restore_signals() {
   (void)sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-struct Received {
-  ssize_t count;
-  pid_t sender;  ///< -1: unknown
-};
-
-Received receive_from(const Socket& socket, std::span<char> bytes) {
-  iovec data{bytes.data(), bytes.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> control{};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  Received received{recvmsg(socket.descriptor(), &header, MSG_CMSG_CLOEXEC), -1};
-  const cmsghdr* const part = received.count < 0 ? nullptr : CMSG_FIRSTHDR(&header);
-  if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_CREDENTIALS) {
-    ucred credentials{};
-    std::memcpy(&credentials, CMSG_DATA(part), sizeof credentials);
-    received.sender = credentials.pid;
-  }
-  return received;
-}
-
 /// Runs in the forked process.
 [[noreturn]] void execute(std::vector<std::string>& command, std::vector<std::string>& variables, int control,
-                          pid_t launcher) {
+                          const KeptFiles& kept_files, pid_t launcher) {
   (void)setpgid(0, 0);
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(temporary);  // the launcher died before PR_SET_PDEATHSIG
@@ -102,6 +77,7 @@ Received receive_from(const Socket& socket, std::span<char> bytes) {
     (void)close(null);
   }
   (void)fcntl(control, F_SETFD, 0);
+  kept_files.let_inherit();
   (void)execve(command.front().c_str(), pointers_to(command).data(), pointers_to(variables).data());
   log_error(fmt::format("cannot run {}: {}", command.front(), text_of(errno)));
   _exit(usage);
@@ -109,7 +85,9 @@ Received receive_from(const Socket& socket, std::span<char> bytes) {
 
 }  // namespace
 
-TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const Environment& environment) {
+TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const Environment& environment,
+                               KeptFiles& kept_files)
+    : kept_files_(kept_files) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw IoError(fmt::format("socketpair failed: {}", text_of(errno)));
@@ -119,14 +97,15 @@ TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const En
   const int yes = 1;  // each report tells its sender
   (void)setsockopt(control_.descriptor(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
   std::vector<std::string> words = command;
-  std::vector<std::string> variables{fmt::format("LOCKSTEP_CONTROL_FD={}", theirs.descriptor())};
-  for (const auto& [name, value] : environment) {
-    if (name != "LOCKSTEP_CONTROL_FD") variables.push_back(name + "=" + value);
-  }
+  Environment complete = environment;
+  complete["LOCKSTEP_CONTROL_FD"] = std::to_string(theirs.descriptor());
+  complete[kept_files_variable] = kept_files_.numbers();
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : complete) variables.push_back(name + "=" + value);
   const pid_t launcher = getpid();
   pid_ = fork();
   if (pid_ < 0) throw IoError(fmt::format("cannot start {}: {}", command.front(), text_of(errno)));
-  if (pid_ == 0) execute(words, variables, theirs.descriptor(), launcher);
+  if (pid_ == 0) execute(words, variables, theirs.descriptor(), kept_files_, launcher);
   (void)setpgid(pid_, pid_);  // the child does the same; either may run first
 }
 
@@ -186,8 +165,10 @@ std::optional<Progress> TrainerProcess::take_report() {
   std::optional<Progress> last;
   std::array<char, max_error_bytes + 64> bytes{};  // the largest message is an error
   for (int left = max_reports_at_once; control_ && left > 0; --left) {
-    const auto [count, sender] = receive_from(control_, bytes);
-    if (count > 0) {
+    auto [count, sender, file] = receive_message(control_.descriptor(), bytes);
+    if (file.valid()) {
+      kept_files_.add(std::move(file));
+    } else if (count > 0) {
       try {
         const Message message = from_datagram({bytes.data(), static_cast<std::size_t>(count)});
         if (const auto* report = std::get_if<Progress>(&message); report != nullptr && is_valid(*report)) {

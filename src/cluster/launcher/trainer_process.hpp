@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/net/kept_files.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "core/environment.hpp"
@@ -26,10 +27,11 @@ struct ProcessExit {
 
 class TrainerProcess {
  public:
-  /// Runs `command`, whose first word is a path, with this environment plus LOCKSTEP_CONTROL_FD. If the program cannot
-  /// be executed, the child logs the reason and exits with 64. The caller must have no threads. Throws IoError if
-  /// fork() or socketpair() fails.
-  TrainerProcess(const std::vector<std::string>& command, const Environment& environment);
+  /// Runs `command`, whose first word is a path, with this environment plus LOCKSTEP_CONTROL_FD. It inherits the kept
+  /// files, which LOCKSTEP_KEPT_FILES names; take_report() and reap() add those that it asks to keep. If the program
+  /// cannot be executed, the child logs the reason and exits with 64. The caller must have no threads. Throws IoError
+  /// if fork() or socketpair() fails.
+  TrainerProcess(const std::vector<std::string>& command, const Environment& environment, KeptFiles& kept_files);
   ~TrainerProcess();  ///< kills the process group, and waits for the process for a bounded time
   TrainerProcess(const TrainerProcess&) = delete;
   TrainerProcess& operator=(const TrainerProcess&) = delete;
@@ -68,6 +70,7 @@ class TrainerProcess {
   bool is_second_program_ = false;
   Socket control_;
   std::string error_;
+  KeptFiles& kept_files_;
 };
 
 /// The path that a shell would execute for `name`. Throws UsageError if there is no such program.

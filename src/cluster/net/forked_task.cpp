@@ -1,7 +1,7 @@
 // See forked_task.hpp.
 #include "cluster/net/forked_task.hpp"
 
-#include "cluster/net/killed_process.hpp"
+#include "core/killed_process.hpp"
 
 #include <lockstep/core/error.hpp>
 

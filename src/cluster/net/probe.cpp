@@ -1,11 +1,11 @@
 // See probe.hpp. Names are resolved first; one poll() loop then drives all connection attempts.
 #include "cluster/net/probe.hpp"
 
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/endpoint.hpp"
 #include "cluster/net/resolve.hpp"
 #include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
+#include "core/deadline.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cluster/net/address.hpp"
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/endpoint.hpp"
+#include "core/deadline.hpp"
 
 namespace lockstep {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/endpoint.hpp"
+#include "core/deadline.hpp"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // See pmix_process.hpp.
 #include "cluster/pmix/pmix_process.hpp"
 
-#include "cluster/net/killed_process.hpp"
+#include "core/killed_process.hpp"
 
 #include <lockstep/core/error.hpp>
 

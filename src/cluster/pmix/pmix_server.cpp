@@ -2,7 +2,6 @@
 // code with the requests of its clients. Answers to fences go through PMIx's callbacks, which pass them to its thread.
 #include "cluster/pmix/pmix_server.hpp"
 
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/frame.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/pmix/pmix_job_info.hpp"
@@ -10,6 +9,7 @@
 #include "cluster/pmix/pmix_port_guard.hpp"
 #include "cluster/pmix/session_directories.hpp"
 #include "cluster/pmix/trainer_environment.hpp"
+#include "core/deadline.hpp"
 #include "core/environment.hpp"
 
 #include <lockstep/core/error.hpp>

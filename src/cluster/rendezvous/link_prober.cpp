@@ -2,11 +2,11 @@
 #include "cluster/rendezvous/link_prober.hpp"
 
 #include "cluster/net/address.hpp"
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/format_seconds.hpp"
 #include "cluster/net/frame.hpp"
 #include "cluster/net/interfaces.hpp"
 #include "cluster/net/probe.hpp"
+#include "core/deadline.hpp"
 
 #include <algorithm>
 #include <cstdint>

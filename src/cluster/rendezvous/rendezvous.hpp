@@ -24,7 +24,6 @@
 
 #include "cluster/config/cluster_spec.hpp"
 #include "cluster/config/job_token.hpp"
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/rendezvous/coordinator.hpp"
 #include "cluster/rendezvous/handshake.hpp"
@@ -34,6 +33,7 @@
 #include "cluster/rendezvous/rendezvous_client.hpp"
 #include "cluster/rendezvous/rendezvous_server.hpp"
 #include "cluster/rendezvous/supervision_timeouts.hpp"
+#include "core/deadline.hpp"
 
 namespace lockstep {
 

@@ -15,12 +15,12 @@
 
 #include "cluster/net/address.hpp"
 #include "cluster/net/connection.hpp"
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/forked_task.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/rendezvous/coordinator.hpp"
 #include "cluster/rendezvous/handshake.hpp"
 #include "cluster/rendezvous/supervision_timeouts.hpp"
+#include "core/deadline.hpp"
 
 namespace lockstep {
 

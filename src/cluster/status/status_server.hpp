@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/socket.hpp"
+#include "core/deadline.hpp"
 
 namespace lockstep {
 

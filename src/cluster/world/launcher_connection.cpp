@@ -1,14 +1,18 @@
 // See launcher_connection.hpp. The descriptor stays open until the process ends.
 #include "cluster/world/launcher_connection.hpp"
 
+#include "cluster/net/kept_files.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "cluster/world/stack_report.hpp"
 #include "core/environment.hpp"
+#include "core/log.hpp"
 #include "core/parse_number.hpp"
+#include "core/process_identity.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 
 namespace lockstep {
@@ -64,6 +69,26 @@ LauncherConnection::LauncherConnection()
     listen_to(descriptor, *request);
     _exit(static_cast<int>(ExitCode::temporary));
   }).detach();
+}
+
+void LauncherConnection::keep_file(const FileDescriptor& file) const {
+  if (descriptor_ < 0) return;
+  constexpr int patience_ms = 10'000;
+  pollfd entry{descriptor_, POLLOUT, 0};
+  (void)poll(&entry, 1, patience_ms);
+  if (!send_file(descriptor_, file))
+    log_warning(
+        fmt::format("cannot give a lock to the launcher: {}; if the workers restart, another job may take "
+                    "this job's directory meanwhile",
+                    std::generic_category().message(errno)));
+}
+
+std::string LauncherConnection::launcher_process() const {
+  ucred creator{};
+  socklen_t size = sizeof creator;
+  if (descriptor_ < 0) return "";
+  if (getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &creator, &size) != 0 || creator.pid <= 0) return "unknown";
+  return process_identity(creator.pid);
 }
 
 void LauncherConnection::report_error(const std::string& message) noexcept {

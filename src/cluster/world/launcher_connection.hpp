@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster/world/progress_reporter.hpp"
+#include "core/file_descriptor.hpp"
 #include "core/stop_request.hpp"
 
 namespace lockstep {
@@ -28,6 +29,12 @@ class LauncherConnection {
 
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
+
+  /// Gives the launcher a duplicate of the descriptor. It keeps that open, for later generations to inherit, until it
+  /// ends or the file is removed. Does nothing without a launcher; logs a warning if it cannot be given.
+  void keep_file(const FileDescriptor& file) const;
+  /// process_identity() of the launcher; empty without one.
+  [[nodiscard]] std::string launcher_process() const;
 
   /// The most urgent request received so far.
   [[nodiscard]] StopRequest request() const noexcept { return request_->load(std::memory_order_relaxed); }

@@ -2,7 +2,12 @@
 #include "checkpoint/directory_lock.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/backup/backup_directory.hpp"
+#include "checkpoint/file_system.hpp"
+#include "checkpoint/owned_directories.hpp"
+#include "cluster/net/kept_files.hpp"
 #include "core/file_descriptor.hpp"
+#include "core/process_identity.hpp"
 
 #include "support/catch.hpp"
 #include "support/files.hpp"
@@ -13,10 +18,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -39,7 +46,8 @@ const DirectoryOwner second{.job = "job-2", .generation = 9, .program = "lockste
 class Holder {
  public:
   Holder(
-      const fs::path& directory, const DirectoryOwner& owner, const std::function<int()>& work = [] { return 0; }) {
+      const fs::path& directory, const DirectoryOwner& owner, const std::function<int()>& work = [] { return 0; },
+      const LockKeeper& keeper = {}) {
     std::array<int, 2> ready{};
     std::array<int, 2> go_on{};
     REQUIRE(pipe(ready.data()) == 0);
@@ -49,7 +57,7 @@ class Holder {
       close(go_on[1]);
       int code = 1;
       try {
-        const DirectoryLock lock(directory, owner);
+        const DirectoryLock lock(directory, owner, keeper);
         char byte = 0;
         (void)!write(ready[1], "x", 1);
         (void)!read(go_on[0], &byte, 1);
@@ -131,10 +139,127 @@ TEST_CASE("a later generation takes the directory over, and the earlier one publ
   });
   DirectoryOwner later = first;
   later.generation = 3;
-  const DirectoryLock lock(scratch.path(), later, 0.1);
+  const DirectoryLock lock(scratch.path(), later, {}, 0.1);
   CHECK(holder.end() == static_cast<int>(ExitCode::temporary));
   CHECK(!fs::exists(file));
   CHECK_NOTHROW(save(file));
+}
+
+TEST_CASE("a launcher keeps the directory between two generations of its workers") {
+  const ScratchDirectory scratch;
+  const fs::path lock_file = scratch / ".lockstep.lock";
+  std::array<int, 2> ends{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) == 0);
+  const bool launcher_lives = GENERATE(true, false);
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  const std::string launcher = launcher_lives ? process_identity() : process_identity(dead);
+  waitpid(dead, nullptr, 0);
+  DirectoryOwner owner = first;
+  const auto keep = [&ends](const FileDescriptor& lock) { REQUIRE(send_file(ends[1], lock)); };
+  Holder holder(scratch.path(), owner, [] { return 0; }, {.process = launcher, .kept = {}, .keep = keep});
+  holder.kill();
+  CHECK(holder.end() == -1);
+  std::array<char, 8> bytes{};
+  LockKeeper keeper{.process = launcher, .kept = {}, .keep = {}};
+  keeper.kept.push_back(receive_message(ends[0], bytes).file);
+  REQUIRE(is_path_of(lock_file, keeper.kept.front()));
+  if (!launcher_lives) {
+    CHECK_NOTHROW(DirectoryLock(scratch.path(), second));  // a child of the killed job still holds the lock
+    return;
+  }
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), second), UsageError);
+  CHECK_THROWS_AS(save(scratch / "model.h5"), PeerError);
+  owner.generation = 3;
+  fs::rename(lock_file, scratch / "moved");
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), owner, keeper), UsageError);  // as with the whole directory
+  CHECK(!fs::exists(lock_file));
+  fs::rename(scratch / "moved", lock_file);
+  int kept_again = 0;
+  keeper.keep = [&](const FileDescriptor& lock) {
+    CHECK(!is_path_of(lock_file, lock));  // before another process can see it, so that it is never unlocked
+    ++kept_again;
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const DirectoryLock next(scratch.path(), owner, keeper, 3600);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(1));  // it waits for nobody
+  CHECK(kept_again == 1);
+  CHECK(!is_path_of(lock_file, keeper.kept.front()));
+  CHECK_NOTHROW(next.require_held());
+  CHECK_NOTHROW(save(scratch / "model.h5"));
+  CHECK(std::distance(fs::directory_iterator(scratch.path()), {}) == 2);  // no temporary file is left
+  for (const int end : ends) close(end);
+}
+
+TEST_CASE("a process that has lost its directory is told how, and by whom") {
+  const ScratchDirectory scratch;
+  const fs::path directory = scratch / "model";
+  DirectoryOwner owner = second;
+  owner.generation = GENERATE(0, 3);
+  const bool is_launched = owner.generation > 0;
+  const DirectoryLock lock(directory, owner);
+  CHECK_NOTHROW(lock.require_held());
+  const auto lost_for_good = [&] {
+    const auto check = [&lock] { lock.require_held(); };
+    return is_launched ? message_of<UsageError>(check) : message_of<PeerError>(check);
+  };
+  SECTION("the lock was removed") {
+    fs::remove(directory / ".lockstep.lock");
+    require_words(message_of<PeerError>([&] { lock.require_held(); }), {".lockstep.lock was removed", "start again"});
+  }
+  SECTION("the directory was moved") {
+    fs::rename(directory, scratch / "moved");
+    require_words(lost_for_good(), {directory.string(), "moved"});
+    fs::create_directory(directory);
+    require_words(lost_for_good(), {directory.string(), "is not the directory that this job took"});
+  }
+  SECTION("another job took it") {
+    fs::remove(directory / ".lockstep.lock");
+    const Holder holder(directory, first);
+    require_words(lost_for_good(), {"job job-1 (keras_mnist on host-1", "writes nothing more"});
+  }
+  SECTION("a later generation took it") {
+    fs::remove(directory / ".lockstep.lock");
+    owner.generation = 9;
+    const Holder holder(directory, owner);
+    require_words(message_of<PeerError>([&] { lock.require_held(); }), {"job job-2", "generation 9"});
+  }
+  if (geteuid() != 0) return;
+  SECTION("nobody can tell") {
+    fs::rename(directory, scratch / "moved");
+    fs::create_symlink(directory, directory);
+    CHECK_THROWS_AS(lock.require_held(), IoError);
+  }
+}
+
+TEST_CASE("a job writes in its directories and below only while they are its own") {
+  const ScratchDirectory scratch;
+  fs::create_directories(scratch / "runs/1");
+  fs::create_directories(scratch / "runs/2");
+  fs::create_directory_symlink(scratch / "runs/1", scratch / "model");
+  OwnedDirectories owned({});
+  DirectoryLock& lock = owned.lock(scratch / "model", second);
+  CHECK(&owned.lock(scratch / "model/", second) == &lock);
+  CHECK(&owned.lock(scratch / "runs/1", second) == &lock);
+  const auto write = [&](const fs::path& file) {
+    write_file_atomically(file, std::as_bytes(std::span("content", 7)), owned.guard());
+  };
+  const fs::path below = scratch / "model/checkpoints/model.h5";
+  for (const fs::path& file : {scratch / "model/model.h5", below, scratch / "elsewhere/model.h5"})
+    CHECK_NOTHROW(write(file));
+  const BackupDirectory backups(scratch / "model", owned.guard());
+  for (const char* backup : {"fit-1-step-0000000001.h5", "fit-1-step-0000000002.h5"}) {
+    for (const char* run : {"runs/1", "runs/2"}) write_bytes(scratch / run / backup, std::string("a backup"));
+  }
+  fs::remove(scratch / "model");
+  fs::create_directory_symlink(scratch / "runs/2", scratch / "model");
+  CHECK_NOTHROW(write(scratch / "elsewhere/model.h5"));
+  CHECK_THROWS_AS(write(scratch / "model/model.h5"), UsageError);
+  CHECK_THROWS_AS(write(below), UsageError);
+  CHECK(!fs::exists(scratch / "runs/2/model.h5"));
+  CHECK(!backups.clear());
+  CHECK(backups.list().size() == 2);
+  CHECK(backups.remove_older() == 0);
 }
 
 TEST_CASE("a generation of another launcher is no earlier one, whatever its number") {
@@ -143,7 +268,7 @@ TEST_CASE("a generation of another launcher is no earlier one, whatever its numb
   DirectoryOwner other = first;
   other.launch = "another";
   other.generation = 9;
-  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, 0.1), PeerError);
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, {}, 0.1), PeerError);
 }
 
 TEST_CASE("an earlier or equal generation does not take a directory over") {
@@ -151,7 +276,7 @@ TEST_CASE("an earlier or equal generation does not take a directory over") {
   const Holder holder(scratch.path(), first);
   DirectoryOwner other = first;
   other.generation = GENERATE(1, 2);
-  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, 0.1), PeerError);
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, {}, 0.1), PeerError);
 }
 
 TEST_CASE("that a job has begun is known to its later generations, and to no other job") {

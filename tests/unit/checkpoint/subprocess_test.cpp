@@ -5,6 +5,7 @@
 #include "support/catch.hpp"
 #include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/stderr_of.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -34,7 +35,7 @@ TEST_CASE("a child's numbers, strings and bytes arrive in order") {
         output.send(large);
         output.send(std::string());
       },
-      10);
+      {.cpu_seconds = 10});
   std::uint64_t number = 0;
   std::string text;
   CHECK((child.receive(number) && number == 42));
@@ -51,7 +52,7 @@ TEST_CASE("a child's bytes arrive also if standard streams are closed") {
   close(STDERR_FILENO);
   std::uint64_t number = 0;
   {
-    Subprocess child([](PipeWriter& output) { output.send(std::uint64_t{42}); }, 10);
+    Subprocess child([](PipeWriter& output) { output.send(std::uint64_t{42}); }, {.cpu_seconds = 10});
     (void)child.receive(number);
   }
   dup2(out, STDOUT_FILENO);
@@ -69,18 +70,19 @@ TEST_CASE("a child's exit status is reported") {
         output.send(std::uint64_t{1});
         raise(SIGSEGV);
       },
-      10);
+      {.cpu_seconds = 10});
   CHECK(crashed.receive(number));
   CHECK_FALSE(crashed.receive(number));
   const Subprocess::Exit crash = crashed.end();
   CHECK((crash.crashed && crash.description.find("signal 11") != std::string::npos));
 
-  Subprocess killed([](PipeWriter&) { raise(SIGKILL); }, 10);  // as the kernel does when memory is short
+  Subprocess killed([](PipeWriter&) { raise(SIGKILL); },
+                    {.cpu_seconds = 10});  // as the kernel does when memory is short
   CHECK_FALSE(killed.receive(number));
   const Subprocess::Exit kill = killed.end();
   CHECK((!kill.crashed && kill.description.find("signal 9") != std::string::npos));
 
-  Subprocess throwing([](PipeWriter&) { throw std::runtime_error("x"); }, 10);
+  Subprocess throwing([](PipeWriter&) { throw std::runtime_error("x"); }, {.cpu_seconds = 10});
   CHECK_FALSE(throwing.receive(number));
   const Subprocess::Exit exception = throwing.end();
   CHECK((!exception.crashed && exception.description == "ended early"));
@@ -89,21 +91,41 @@ TEST_CASE("a child's exit status is reported") {
       [](PipeWriter&) {
         for (;;) static_cast<void>(getpid());
       },
-      1);
+      {.cpu_seconds = 1});
   CHECK_FALSE(endless.receive(number));
   const Subprocess::Exit timeout = endless.end();
   CHECK((timeout.crashed && timeout.description == "did not finish"));
 
-  Subprocess boasting([](PipeWriter& output) { output.send(~std::uint64_t{0}); }, 10);
+  Subprocess boasting([](PipeWriter& output) { output.send(~std::uint64_t{0}); }, {.cpu_seconds = 10});
   CHECK_FALSE(boasting.receive(text, 1000));
 
   Subprocess talking(
       [](PipeWriter& output) {
         for (;;) output.send(std::uint64_t{0});
       },
-      10);
+      {.cpu_seconds = 10});
   const Subprocess::Exit invalid = talking.end();
   CHECK((invalid.crashed && invalid.description == "sent invalid data"));
+}
+
+TEST_CASE("the wait for a child that neither answers nor ends is told, and ends") {
+  const std::string log = stderr_of([] {
+    Subprocess stopped(
+        [](PipeWriter& output) {
+          output.send(std::uint64_t{1});
+          raise(SIGSTOP);
+        },
+        {.silence_seconds = 0.6, .report_seconds = 0.2});
+    std::uint64_t number = 0;
+    CHECK(stopped.receive(number));
+    CHECK_FALSE(stopped.receive(number));
+    const Subprocess::Exit exit = stopped.end();
+    CHECK(!exit.crashed);
+    CHECK(exit.description.starts_with("has sent nothing for 0.6 s and was in state T"));
+    CHECK(exit.remedy == "check the disk and its mount");
+    const Subprocess abandoned([](PipeWriter&) { raise(SIGSTOP); }, {});  // its destructor kills it
+  });
+  require_words(log, {"s more for process", "which reads a file; it is in state T"});
 }
 
 TEST_CASE("a child that exceeds its memory limit fails without harming its parent") {
@@ -120,7 +142,7 @@ TEST_CASE("a child that exceeds its memory limit fails without harming its paren
         output.send(std::uint64_t{fits(50'000'000)});
         output.send(std::uint64_t{fits(200'000'000)});
       },
-      10, 100'000'000);
+      {.memory = 100'000'000});
   std::uint64_t small = 0;
   std::uint64_t large = 1;
   REQUIRE(child.receive(small));
@@ -139,7 +161,7 @@ TEST_CASE("a child whose pipe is closed is killed") {
         const std::string large(1'000'000, 'z');
         for (;;) output.send(large);
       },
-      60);
+      {.cpu_seconds = 60});
 }
 
 TEST_CASE("only a child that fails by itself makes a file damaged") {

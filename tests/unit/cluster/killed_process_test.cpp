@@ -1,6 +1,6 @@
 // Children that were killed: those that end, and one that its parent cannot reap, as if the kernel held it. Another
 // process traces that one and does not wait for it.
-#include "cluster/net/killed_process.hpp"
+#include "core/killed_process.hpp"
 
 #include "core/clock.hpp"
 #include "support/catch.hpp"

@@ -1,8 +1,8 @@
 // A process prints where it is when it is asked, and goes on.
 #include "cluster/world/stack_report.hpp"
 
-#include "cluster/net/deadline.hpp"
 #include "cluster/net/forked_task.hpp"
+#include "core/deadline.hpp"
 #include "support/catch.hpp"
 
 #include <unistd.h>

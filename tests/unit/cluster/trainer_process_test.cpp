@@ -1,12 +1,14 @@
 // Trainer processes: their environment, how their exit is reported, and that no descendants survive.
 #include "cluster/launcher/trainer_process.hpp"
 
-#include "cluster/net/deadline.hpp"
+#include "core/deadline.hpp"
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace lockstep;
@@ -55,8 +58,13 @@ class Note {
   std::string path_ = (std::filesystem::temp_directory_path() / "child_test_XXXXXX").string();
 };
 
+KeptFiles& kept_files() {
+  static KeptFiles files;
+  return files;
+}
+
 TrainerProcess shell(const std::string& script, const Environment& environment = {}) {
-  return TrainerProcess({"/bin/sh", "-c", script}, environment);
+  return TrainerProcess({"/bin/sh", "-c", script}, environment, kept_files());
 }
 
 /// Sends a message, as bytes of a shell's printf.
@@ -106,8 +114,39 @@ TEST_CASE("a child's exit is reported once, as a code or a signal") {
   CHECK(with_signal.code == 0);
   CHECK(with_signal.signal == SIGKILL);
 
-  TrainerProcess unknown({"/nowhere/program"}, {});
+  TrainerProcess unknown({"/nowhere/program"}, {}, kept_files());
   CHECK(wait_for_end(unknown).code == 64);
+}
+
+TEST_CASE("files that one child asks to keep are open in the next, until they are removed") {
+  const Note note;
+  KeptFiles kept;
+  const auto run = [&kept](const std::string& script) {
+    TrainerProcess child({"/bin/sh", "-c", script}, {{"LOCKSTEP_KEPT_FILES", "0,1"}}, kept);
+    return wait_for_end(child).code;
+  };
+  CHECK(run("test -z \"$LOCKSTEP_KEPT_FILES\"") == 0);
+  std::array<int, 2> ends{};
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) == 0);
+  {
+    const FileDescriptor file(note.path(), O_RDWR);
+    REQUIRE(send_file(ends[0], file));
+  }
+  REQUIRE(send(ends[0], "a report", 8, 0) == 8);
+  std::array<char, 16> bytes{};
+  ReceivedMessage first = receive_message(ends[1], bytes);
+  CHECK(first.count == 1);
+  REQUIRE(first.file.valid());
+  const ReceivedMessage second = receive_message(ends[1], bytes);
+  CHECK(second.count == 8);
+  CHECK(!second.file.valid());
+  for (const int end : ends) (void)close(end);
+  kept.add(std::move(first.file));
+  CHECK(run("eval \"echo kept >&$LOCKSTEP_KEPT_FILES\"") == 0);
+  CHECK(note.wait_for_line() == "kept\n");
+  std::filesystem::remove(note.path());
+  kept.add(FileDescriptor("/dev/null", O_RDONLY));
+  CHECK(kept.numbers().find(',') == std::string::npos);
 }
 
 TEST_CASE("a child inherits its environment, its socket end and default signal handlers") {

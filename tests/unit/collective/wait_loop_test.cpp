@@ -3,6 +3,7 @@
 
 #include "core/available_cpus.hpp"
 #include "support/catch.hpp"
+#include "support/stderr_of.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -19,27 +20,7 @@
 #include <string>
 
 using namespace lockstep;
-
-namespace {
-
-/// Returns what `action` prints on standard error.
-template <typename Action>
-std::string stderr_of(Action action) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
-  REQUIRE(file);
-  const int saved = dup(STDERR_FILENO);
-  REQUIRE(saved >= 0);
-  REQUIRE(dup2(fileno(file.get()), STDERR_FILENO) >= 0);
-  action();
-  REQUIRE(dup2(saved, STDERR_FILENO) >= 0);
-  close(saved);
-  std::string text;
-  std::rewind(file.get());
-  for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) text += static_cast<char>(c);
-  return text;
-}
-
-}  // namespace
+using namespace lockstep::testing;
 
 TEST_CASE("the timeout is that of the communicator's options") {
   REQUIRE(make_wait_policy({}, 1).timeout == 600);

@@ -1,7 +1,7 @@
 // See killed_process.hpp.
-#include "cluster/net/killed_process.hpp"
+#include "core/killed_process.hpp"
 
-#include "cluster/net/deadline.hpp"
+#include "core/deadline.hpp"
 #include "core/log.hpp"
 
 #include <fmt/format.h>

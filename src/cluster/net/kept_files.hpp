@@ -1,0 +1,49 @@
+// Files that a launcher keeps open for its trainers, since a lock ends when nobody has its file open. A trainer sends
+// them over the socket pair; those of later generations inherit them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/file_descriptor.hpp"
+
+namespace lockstep {
+
+/// KeptFiles::numbers() for a trainer.
+inline constexpr const char* kept_files_variable = "LOCKSTEP_KEPT_FILES";
+
+/// Those of a launcher.
+class KeptFiles {
+ public:
+  /// Also closes those that were removed from their directories. Ignores a file beyond the first 64.
+  void add(FileDescriptor file);
+
+  /// Lets the program that this process executes next inherit the files.
+  void let_inherit() const noexcept;
+  /// The descriptors, for kept_files_variable: "7,9".
+  [[nodiscard]] std::string numbers() const;
+
+ private:
+  std::vector<FileDescriptor> files_;
+};
+
+/// Those that this process has inherited. Only the first call returns them.
+[[nodiscard]] std::vector<FileDescriptor> take_inherited_files();
+
+/// Sends a duplicate of the descriptor in a message of one byte, which is no report. Returns false and sets errno if
+/// the message cannot be sent.
+[[nodiscard]] bool send_file(int socket, const FileDescriptor& file) noexcept;
+
+struct ReceivedMessage {
+  ssize_t count = -1;     ///< as of recv()
+  pid_t sender = -1;      ///< if the socket has SO_PASSCRED; -1: unknown
+  FileDescriptor file{};  ///< valid if the message brought one
+};
+
+/// Receives a message, and at most one file with it.
+[[nodiscard]] ReceivedMessage receive_message(int socket, std::span<char> bytes) noexcept;
+
+}  // namespace lockstep
