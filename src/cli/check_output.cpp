@@ -24,6 +24,16 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
   return !unknown && left == fs::weakly_canonical(b, unknown) && !unknown;
 }
 
+/// Whether the path needs a directory where `file` is to be a file. Neither may exist yet.
+bool is_below(const fs::path& path, const NamedFile& file) {
+  if (file.is_directory || path.empty()) return false;
+  for (fs::path parent = fs::absolute(path); parent != parent.parent_path();) {
+    parent = parent.parent_path();
+    if (is_same_file(parent, file.file)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void require_regular(const NamedFile& output) {
@@ -37,18 +47,26 @@ void require_printed() {
 }
 
 void require_distinct(const Options& options, std::vector<NamedFile> inputs, std::span<const NamedFile> outputs) {
-  inputs.push_back({"--initial-weights", options.initial_weights});
-  for (fs::path& file : dataset_files(options.data_dir)) inputs.push_back({"--data-dir", std::move(file)});
+  inputs.push_back({.option = "--initial-weights", .file = options.initial_weights});
+  for (fs::path& file : dataset_files(options.data_dir))
+    inputs.push_back({.option = "--data-dir", .file = std::move(file)});
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    for (const auto& [option, file] : inputs) {
-      if (!is_same_file(output->file, file)) continue;
+    for (const NamedFile& input : inputs) {
+      if (!is_same_file(output->file, input.file)) continue;
       throw UsageError(fmt::format("{} would overwrite {}, which {} reads; choose another name", output->option,
-                                   output->file.string(), option));
+                                   output->file.string(), input.option));
     }
     for (auto other = outputs.begin(); other != output; ++other) {
       if (!is_same_file(output->file, other->file)) continue;
       throw UsageError(fmt::format("{} is {}, which the run writes because of {}; choose another name", output->option,
                                    output->file.string(), other->option));
+    }
+    for (const NamedFile& other : outputs) {
+      if (!is_below(output->file, other)) continue;
+      throw UsageError(
+          fmt::format("{} is {}, below {}, which the run writes as a file because of {}; choose another "
+                      "name",
+                      output->option, output->file.string(), other.file.string(), other.option));
     }
   }
 }

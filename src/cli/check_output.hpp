@@ -14,10 +14,11 @@ namespace lockstep {
 struct NamedFile {
   std::string option;
   std::filesystem::path file;
+  bool is_directory = false;
 };
 
 /// Throws UsageError if an output is something that the command reads (one of `inputs`, the data of `options`, or its
-/// initial weights) or another output.
+/// initial weights) or another output, or lies below one that is no directory.
 void require_distinct(const Options& options, std::vector<NamedFile> inputs, std::span<const NamedFile> outputs);
 
 /// Throws UsageError if there is something else than a regular file: opening a pipe would wait for its other end.

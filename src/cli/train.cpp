@@ -104,8 +104,8 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
   const std::array outputs{NamedFile{settings.save_as.empty() ? "--model-dir" : "--save-as", model},
                            NamedFile{"--model-dir", options.model_dir / "history.json"},
                            NamedFile{"--model-dir", options.model_dir / "report.html"},
-                           NamedFile{"--backup-dir", options.backup_dir},
-                           NamedFile{"--tensorboard-dir", settings.tensorboard_dir},
+                           NamedFile{"--backup-dir", options.backup_dir, true},
+                           NamedFile{"--tensorboard-dir", settings.tensorboard_dir, true},
                            NamedFile{"--csv-log", settings.csv_log}};
   require_distinct(options,
                    {{"--model", settings.model.model},

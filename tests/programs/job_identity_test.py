@@ -248,7 +248,10 @@ class OutputsTest(CommandTest):
                                 (("--csv-log", labels), "which --data-dir reads"),
                                 (("--csv-log", self.model / "backup"), "which the run writes because of --backup-dir"),
                                 (("--tensorboard-dir", self.model / "model.h5"), "--tensorboard-dir is"),
-                                (("--backup-dir", self.model / "history.json"), "which the run writes")):
+                                (("--backup-dir", self.model / "history.json"), "which the run writes"),
+                                (("--backup-dir", self.model / "model.h5" / "b"), "writes as a file because of --model-dir"),
+                                (("--csv-log", self.model / "new.csv", "--tensorboard-dir", self.model / "new.csv/a/b"),
+                                 "writes as a file because of --csv-log")):
             with self.subTest(options=options):
                 self.assert_refused_before_training(self.train(*options), USAGE, phrase, "choose another")
         self.assert_refused_before_training(self.train("--save-as", "a.keras", model=made), USAGE,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from support import TEMPORARY, USAGE, Ended, ProgramTest, Running, count, eventually, program, seed
+from support import IO, TEMPORARY, USAGE, Ended, ProgramTest, Running, clean_environment, count, eventually, program, seed
 
 EXAMPLES = ("--epochs", 10, "--steps-per-epoch", 20, "--global-batch-size", 24, "--seed", 5, "--deterministic")
 LONG = ("--epochs", 60, *EXAMPLES[2:])
@@ -335,6 +335,16 @@ class LaunchTest(Launched):
         for one in self.assert_ended(0):
             self.assertIn("worker 1 (rank 1): its trainer was killed by signal 9 (Killed)", one.stderr, str(one))
             self.assertIn("generation 2 begins", one.stderr, str(one))
+
+    def test_a_closed_pipe_is_named(self) -> None:
+        command = [program("lockstep"), "launch", "--max-restarts", "1", "--", *self.command(*EXAMPLES)]
+        log = self.scratch / "log"
+        with log.open("wb") as errors:
+            launch = subprocess.Popen(command, cwd=self.cwd, env=clean_environment({}), stdout=subprocess.PIPE, stderr=errors)
+            assert launch.stdout is not None
+            launch.stdout.close()
+            self.assertEqual(launch.wait(60), IO, log.read_text())
+        self.assertIn("a write to a pipe that nothing reads any more; keep the pipe's reader running", log.read_text())
 
     def test_a_launcher_does_not_wait_for_a_trainer_that_sigkill_does_not_end(self) -> None:
         """As in uninterruptible sleep: the launcher cannot reap a trainer that another process traces."""

@@ -7,9 +7,15 @@
 #include "core/killed_process.hpp"
 #include "core/log.hpp"
 
-#include <fmt/format.h>
-#include <sys/types.h>
+#include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
@@ -28,6 +34,13 @@ constexpr double unkillable_s = 10;  // from SIGKILL until a launcher that is to
 
 std::string format_mebibytes(std::uint64_t bytes) {
   return fmt::format("{:.0f} MiB", std::ceil(static_cast<double>(bytes) / (1U << 20U)));
+}
+
+/// Whether this process, whose standard streams the trainers inherit, prints to a pipe without a reader.
+bool is_unread() {
+  std::array<pollfd, 2> streams{pollfd{STDOUT_FILENO, 0, 0}, pollfd{STDERR_FILENO, 0, 0}};
+  return poll(streams.data(), streams.size(), 0) > 0 &&
+         std::ranges::any_of(streams, [](const pollfd& stream) { return (stream.revents & POLLERR) != 0; });
 }
 
 }  // namespace
@@ -55,8 +68,15 @@ void Launcher::check_for_stopped_processes() {
 void Launcher::reap_trainers() {
   for (auto entry = trainers_.begin(); entry != trainers_.end();) {
     const pid_t process = entry->second->id();
-    const std::optional<ProcessExit> end = entry->second->reap();
+    std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
+      if (end->signal == SIGPIPE && is_unread()) {
+        log_error(fmt::format(
+            "rank {} was ended by a write to a pipe that nothing reads any more; keep the pipe's reader running, or "
+            "write to a file",
+            entry->first));
+        *end = {.code = static_cast<int>(ExitCode::io), .is_wrapper = end->is_wrapper};
+      }
       record_event({.what = "end", .generation = rendezvous_.member().placement().nspace, .trainer = process});
       rendezvous_.member().trainer_exited({.rank = entry->first,
                                            .code = static_cast<std::uint64_t>(end->code),
