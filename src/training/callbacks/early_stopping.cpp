@@ -30,7 +30,10 @@ void EarlyStopping::on_epoch_end(Model& model, int epoch, Logs& logs) {
   if (wait_ < options_.patience || epoch == 0) return;
   model.stop_training();
   model.print("Epoch {}: early stopping", epoch + 1);
-  if (!options_.restore_best_weights) return;
+}
+
+void EarlyStopping::on_train_end(Model& model) {
+  if (best_weights_.empty()) return;
   model.print("Restoring model weights from the end of the best epoch: {}.", best_epoch_ + 1);
   model.set_weights(best_weights_);
 }

@@ -162,6 +162,11 @@ TEST_CASE("EarlyStopping counts epochs without improvement and restores the best
   const std::vector<NamedTensor> restored = f.model.weights();
   for (std::size_t i = 0; i < restored.size(); ++i) CHECK(restored[i].values == keeper->weights[1][i].values);
 
+  keeper->weights.clear();
+  f.model.fit(f.data, {.epochs = 3, .callbacks = {Script("val_loss", {3, 2, 2.5}), keeper, stopping}});
+  const std::vector<NamedTensor> after_all_epochs = f.model.weights();
+  for (std::size_t i = 0; i < restored.size(); ++i) CHECK(after_all_epochs[i].values == keeper->weights[1][i].values);
+
   const History upward =
       f.model.fit(f.data, {.epochs = 4,
                            .callbacks = {Script("val_accuracy", {0.1, 0.2, 0.2, 0.2}),

@@ -21,12 +21,14 @@ struct EarlyStoppingOptions {
   int start_from_epoch = 0;
 };
 
-/// Stops training when the metric has not improved for `patience` epochs.
+/// Stops training when the metric has not improved for `patience` epochs. As in Keras 3, the best weights are restored
+/// whenever training ends, also after its last epoch.
 class EarlyStopping : public Callback {
  public:
   explicit EarlyStopping(EarlyStoppingOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  void on_train_end(Model& model) override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] CallbackState save_state() const override;
   void restore_state(const CallbackState& state) override;
