@@ -54,7 +54,9 @@ struct Operation {
   SharedUse shared = {};
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
-  bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
+  bool derives_activation = false;  ///< backward: multiplies output's gradient by the derivative of `activation`,
+                                    ///< which the operations that read the output then do not
+  bool input_gradient = false;      ///< backward: whether to compute input's gradient
   bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
   /// Of a merge, concatenation or dot product: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the
   /// tensor that it is computed from, and of the first output's loss also the outputs of all activity_penalty

@@ -33,6 +33,7 @@ std::string line_of(const Operation& operation, const Graph& graph) {
     line += fmt::format(" input features {}..{}", operation.input_features.begin, operation.input_features.end);
   }
   if (operation.activation != ActivationFunction::linear) line += " " + std::string(keras_name(operation.activation));
+  if (operation.derives_activation) line += " and its derivative";
   if (operation.input_gradient) {
     line += " (input gradient";
     if (operation.input_activation != ActivationFunction::linear) {

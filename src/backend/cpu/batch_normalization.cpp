@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace lockstep {
@@ -65,7 +66,13 @@ struct Lanes {
     for (int k = 0; k < vectors; ++k) simd::load(from.data() + k * narrow_tile, of[k]);
   }
   template <typename T>
-  LOCKSTEP_INLINE void store(T* to, std::int64_t width) const {
+  LOCKSTEP_INLINE void store(T* to, std::int64_t width, bool streams) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (streams) {
+        for (int k = 0; k < vectors; ++k) simd::stream(of[k], to + k * narrow_tile);
+        return;
+      }
+    }
     if (vectors > 1 || width == narrow_tile) {
       for (int k = 0; k < vectors; ++k) simd::store(of[k], to + k * narrow_tile);
     } else {
@@ -144,10 +151,10 @@ void moments_of(const TileView& view, const T* x, Moments& moments) {
 /// A relu or a relu6 that is applied in the same pass.
 struct Clip {
   bool is_wanted = false;
-  float largest = 0;  ///< NaN, which no value exceeds, for relu
+  float largest = 0;  ///< infinity for relu
 
   [[nodiscard]] static Clip of(ActivationFunction function) {
-    if (function == ActivationFunction::relu) return {true, std::numeric_limits<float>::quiet_NaN()};
+    if (function == ActivationFunction::relu) return {true, std::numeric_limits<float>::infinity()};
     if (function == activations::relu6) return {true, 6.0F};
     return {};
   }
@@ -161,38 +168,69 @@ struct Normalization {
   Clip clip = {};
 };
 
-template <int vectors, typename T>
-LOCKSTEP_INLINE void normalize_run(const Normalization& by, std::int64_t width, std::int64_t stride,
-                                   std::int64_t pixels, const T* x, T* y) {
+/// A Normalization, loaded.
+template <int vectors>
+struct Normalizer {
   Lanes<vectors> mean;
   Lanes<vectors> scale;
   Lanes<vectors> shift;
-  mean.load(by.mean);
-  scale.load(by.scale);
-  shift.load(by.shift);
-  const Clip clip = by.clip;
-  const Floats largest = Floats{} + clip.largest;
+  bool clips;
+  Floats largest;
+
+  LOCKSTEP_INLINE explicit Normalizer(const Normalization& by) : clips(by.clip.is_wanted) {
+    mean.load(by.mean);
+    scale.load(by.scale);
+    shift.load(by.shift);
+    largest = Floats{} + by.clip.largest;
+  }
+
+  /// Makes x the output before the activation.
+  LOCKSTEP_INLINE void normalize(int k, Floats& x) const { x = (x - mean.of[k]) * scale.of[k] + shift.of[k]; }
+
+  LOCKSTEP_INLINE void clip(Floats& value) const {
+    if (!clips) return;
+    value = value < 0.0F ? Floats{} : value;
+    value = value > largest ? largest : value;
+  }
+};
+
+/// Rounds as forward did when it stored the value.
+template <typename T>
+LOCKSTEP_INLINE void round_to(Floats& value) {
+  if constexpr (!std::is_same_v<T, float>) {
+    T stored[simd::lanes];
+    simd::store(value, stored);
+    simd::load(stored, value);
+  }
+}
+
+/// Multiplies gradients by the derivative of the activation that made `output`.
+LOCKSTEP_INLINE void derive(const Floats& output, const Floats& largest, Floats& gradient) {
+  const Floats below = largest - output;
+  const Floats inside = output < below ? output : below;  // the minimum: GCC 12 vectorizes only one selection
+  gradient = inside > 0.0F ? gradient : Floats{};
+}
+
+template <int vectors, typename T>
+LOCKSTEP_INLINE void normalize_run(const Normalization& by, std::int64_t width, std::int64_t stride,
+                                   std::int64_t pixels, const T* x, T* y, bool streams) {
+  const Normalizer<vectors> to(by);
   for (std::int64_t p = 0; p < pixels; ++p) {
     Lanes<vectors> values;
     values.load(x + p * stride, width);
     for (int k = 0; k < vectors; ++k) {
-      Floats& value = values.of[k];
-      value = (value - mean.of[k]) * scale.of[k] + shift.of[k];
-      if (clip.is_wanted) {
-        value = value < 0.0F ? Floats{} : value;
-        value = value > largest ? largest : value;
-      }
+      to.normalize(k, values.of[k]);
+      to.clip(values.of[k]);
     }
-    values.store(y + p * stride, width);
+    values.store(y + p * stride, width, streams);
   }
 }
 
 /// Sums of the gradient, and of the gradient times the deviation from the mean.
 template <int vectors, typename T>
-LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, const TileFloats& means, const T* x,
+LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, const Normalization& forward, const T* x,
                                    const T* y_gradient, TileSums& sums, TileSums& projected) {
-  Lanes<vectors> mean;
-  mean.load(means);
+  const Normalizer<vectors> normalizer(forward);
   view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
     Lanes<vectors> sum;
     Lanes<vectors> projected_sum;
@@ -202,8 +240,14 @@ LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, con
       value.load(x + at + p * view.stride, width);
       gradient.load(y_gradient + at + p * view.stride, width);
       for (int k = 0; k < vectors; ++k) {
+        if (normalizer.clips) {
+          Floats output = value.of[k];
+          normalizer.normalize(k, output);
+          round_to<T>(output);
+          derive(output, normalizer.largest, gradient.of[k]);
+        }
         sum.of[k] += gradient.of[k];
-        projected_sum.of[k] += gradient.of[k] * (value.of[k] - mean.of[k]);
+        projected_sum.of[k] += gradient.of[k] * (value.of[k] - normalizer.mean.of[k]);
       }
     }
     add(sum, sums);
@@ -212,10 +256,10 @@ LOCKSTEP_INLINE void add_gradients(const TileView& view, std::int64_t width, con
 }
 
 template <typename T>
-void sum_gradients(const TileView& view, const TileFloats& mean, const T* x, const T* y_gradient, TileSums& sums,
+void sum_gradients(const TileView& view, const Normalization& forward, const T* x, const T* y_gradient, TileSums& sums,
                    TileSums& projected) {
   const TileView* const of = &view;
-  const TileFloats* const from = &mean;
+  const Normalization* const from = &forward;
   TileSums* const to = &sums;
   TileSums* const projected_to = &projected;
   run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
@@ -225,24 +269,20 @@ void sum_gradients(const TileView& view, const TileFloats& mean, const T* x, con
 
 /// What the gradient of x takes, per channel of a tile: dx = (dy - gradient_mean - (x - mean) slope) scale.
 struct Propagation {
-  TileFloats mean = {};
+  Normalization forward = {};  ///< its clip: the activation of y, whose derivative is applied to dy
   TileFloats gradient_mean = {};
   TileFloats slope = {};
-  TileFloats scale = {};
-  Clip clip = {};  ///< the activation that made x, whose derivative is applied
+  Clip clip = {};  ///< the activation that made x, whose derivative is applied to dx
 };
 
 template <int vectors, typename T>
 LOCKSTEP_INLINE void propagate_run(const Propagation& by, std::int64_t width, std::int64_t stride, std::int64_t pixels,
-                                   const T* x, const T* y_gradient, T* x_gradient) {
-  Lanes<vectors> mean;
+                                   const T* x, const T* y_gradient, T* x_gradient, bool streams) {
+  const Normalizer<vectors> normalizer(by.forward);
   Lanes<vectors> gradient_mean;
   Lanes<vectors> slope;
-  Lanes<vectors> scale;
-  mean.load(by.mean);
   gradient_mean.load(by.gradient_mean);
   slope.load(by.slope);
-  scale.load(by.scale);
   const Clip clip = by.clip;
   const Floats largest = Floats{} + clip.largest;
   for (std::int64_t p = 0; p < pixels; ++p) {
@@ -253,13 +293,19 @@ LOCKSTEP_INLINE void propagate_run(const Propagation& by, std::int64_t width, st
     for (int k = 0; k < vectors; ++k) {
       const Floats& value = values.of[k];
       Floats& gradient = gradients.of[k];
-      gradient = (gradient - gradient_mean.of[k] - (value - mean.of[k]) * slope.of[k]) * scale.of[k];
+      if (normalizer.clips) {
+        Floats output = value;
+        normalizer.normalize(k, output);
+        round_to<T>(output);
+        derive(output, normalizer.largest, gradient);
+      }
+      gradient =
+          (gradient - gradient_mean.of[k] - (value - normalizer.mean.of[k]) * slope.of[k]) * normalizer.scale.of[k];
       if (clip.is_wanted) {
-        gradient = value > 0.0F ? gradient : Floats{};
-        gradient = value >= largest ? Floats{} : gradient;
+        derive(value, largest, gradient);
       }
     }
-    gradients.store(x_gradient + p * stride, width);
+    gradients.store(x_gradient + p * stride, width, streams);
   }
 }
 
@@ -272,6 +318,7 @@ class BatchNormalizationKernel final : public Kernel {
         recomputes_(recomputes),
         frozen_(scope.operation.is_frozen),
         activation_(scope.operation.activation),
+        derives_activation_(scope.operation.derives_activation),
         input_activation_(scope.operation.input_activation),
         input_gradient_(scope.operation.input_gradient),
         tensor_(scope.input()),
@@ -317,6 +364,7 @@ class BatchNormalizationKernel final : public Kernel {
       } else {
         run_inference(channels);
       }
+      simd::finish_streaming();
     }
   }
 
@@ -372,24 +420,44 @@ class BatchNormalizationKernel final : public Kernel {
     return scale;
   }
 
-  void normalize(const Tile& channels, Range examples, const float* mean, const float* inverse) const {
-    Normalization by{.scale = scale_of(channels, inverse), .clip = Clip::of(activation_)};
+  [[nodiscard]] Normalization normalization_of(const Tile& channels, const float* mean, const float* inverse) const {
+    Normalization by{.scale = scale_of(channels, inverse)};
+    if (!backward_ || derives_activation_) by.clip = Clip::of(activation_);
     std::copy_n(mean, channels.width, by.mean.data());
     if (beta_.value != nullptr) std::copy_n(beta_.value + channels.channel, channels.width, by.shift.data());
+    return by;
+  }
+
+  void normalize(const Tile& channels, Range examples, const float* mean, const float* inverse) const {
+    const Normalization by = normalization_of(channels, mean, inverse);
     const TileView view = view_of(channels, examples);
+    const bool streams = may_stream(view, y_);
     view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
       const Normalization* const from = &by;
       const T* const x = x_ + at;
       T* const y = y_ + at;
       const std::int64_t stride = view.stride;
       run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
-        normalize_run<vectors>(*from, width, stride, pixels, x, y);
+        normalize_run<vectors>(*from, width, stride, pixels, x, y, streams);
       });
       if (!by.clip.is_wanted && activation_ != ActivationFunction::linear) {
         for_each_array(view, pixels,
                        [&](std::int64_t from, std::size_t count) { apply_activation(activation_, y + from, count); });
       }
     });
+  }
+
+  /// Whether a tile of this array is written past the caches: in whole cache lines, of a tensor that exceeds a core's
+  /// share of them, and by no second pass.
+  [[nodiscard]] bool may_stream(const TileView& view, const T* array) const {
+    constexpr double cached_bytes = 4 << 20;
+    const bool is_vectorized =
+        (activation_ == ActivationFunction::linear || Clip::of(activation_).is_wanted) &&
+        (input_activation_ == ActivationFunction::linear || Clip::of(input_activation_).is_wanted);
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(array) % 64 == 0 &&
+                            (view.width | view.stride | view.row_stride | view.first) % narrow_tile == 0;
+    const double bytes = view.count() * static_cast<double>(tensor_.channels) * sizeof(T);
+    return std::is_same_v<T, float> && is_vectorized && is_aligned && bytes > cached_bytes;
   }
 
   /// Calls visit(offset, elements) for the contiguous parts of a run.
@@ -446,8 +514,10 @@ class BatchNormalizationKernel final : public Kernel {
 
   /// The moving statistics do not depend on x: dx = gamma / sigma dy.
   void run_frozen_backward(const Tile& channels) const {
-    propagate(channels, {0, num_examples_},
-              {.scale = scale_of(channels, moving_inverse(channels).data()), .clip = Clip::of(input_activation_)});
+    propagate(
+        channels, {0, num_examples_},
+        {.forward = normalization_of(channels, moving_mean_.value + channels.channel, moving_inverse(channels).data()),
+         .clip = Clip::of(input_activation_)});
   }
 
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
@@ -461,11 +531,10 @@ class BatchNormalizationKernel final : public Kernel {
       const float* mean = statistics_of(replica) + channels.channel;
       const float* inverse = mean + tensor_.channels;
       const TileView view = view_of(channels, examples);
-      Propagation by{.scale = scale_of(channels, inverse), .clip = Clip::of(input_activation_)};
-      std::copy_n(mean, channels.width, by.mean.data());
+      Propagation by{.forward = normalization_of(channels, mean, inverse), .clip = Clip::of(input_activation_)};
       TileSums gradient_sums{};
       TileSums projected_sums{};
-      sum_gradients(view, by.mean, x_, y_gradient_, gradient_sums, projected_sums);
+      sum_gradients(view, by.forward, x_, y_gradient_, gradient_sums, projected_sums);
       for (std::int64_t c = 0; c < channels.width; ++c) {
         const double projected = projected_sums[c] * inverse[c];
         if (gamma_.gradient != nullptr) gamma_.gradient[channels.channel + c] += static_cast<float>(projected);
@@ -479,6 +548,7 @@ class BatchNormalizationKernel final : public Kernel {
 
   void propagate(const Tile& channels, Range examples, const Propagation& by) const {
     const TileView view = view_of(channels, examples);
+    const bool streams = may_stream(view, x_gradient_);
     view.for_each_run([&](std::int64_t at, std::int64_t pixels) {
       const Propagation* const from = &by;
       const T* const x = x_ + at;
@@ -486,7 +556,7 @@ class BatchNormalizationKernel final : public Kernel {
       T* const x_gradient = x_gradient_ + at;
       const std::int64_t stride = view.stride;
       run_of_width(view.width, [=]<int vectors>(std::int64_t width) {
-        propagate_run<vectors>(*from, width, stride, pixels, x, y_gradient, x_gradient);
+        propagate_run<vectors>(*from, width, stride, pixels, x, y_gradient, x_gradient, streams);
       });
       if (!by.clip.is_wanted && input_activation_ != ActivationFunction::linear) {
         for_each_array(view, pixels, [&](std::int64_t from, std::size_t count) {
@@ -500,6 +570,7 @@ class BatchNormalizationKernel final : public Kernel {
   bool recomputes_;
   bool frozen_;
   ActivationFunction activation_;
+  bool derives_activation_;
   ActivationFunction input_activation_;
   bool input_gradient_;
   const TensorSpec& tensor_;

@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_executable.hpp"
 #include "backend/cpu/instruction_set.hpp"
 #include "backend/cpu/layouts.hpp"
+#include "backend/cpu/normalization_derivatives.hpp"
 #include "backend/make_backend.hpp"
 #include "graph/work.hpp"
 
@@ -96,6 +97,7 @@ class CpuBackend final : public Backend {
     graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
     graph.capacity = graph.layout_examples = num_examples;
     choose_layouts(dnnl_, graph, num_examples, kernels_);
+    let_normalizations_derive(graph);
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }

@@ -4,8 +4,13 @@
 
 #include "core/bfloat16.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace lockstep::simd {
 
@@ -35,6 +40,20 @@ LOCKSTEP_INLINE void store(const Floats& from, BFloat16* to) {
   const Halves halves = __builtin_convertvector((words + 0x7FFFU + ((words >> 16U) & 1U)) >> 16U, Halves);
   std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
 }
+
+// Stores to memory without reading the cache line first, for arrays that exceed the cache: `to` begins a cache line,
+// and finish_streaming() comes before another thread reads.
+#if defined(__x86_64__)
+LOCKSTEP_INLINE void stream(const Floats& from, float* to) {
+  __m128 parts[4];
+  std::memcpy(parts, &from, sizeof parts);
+  for (int i = 0; i < 4; ++i) _mm_stream_ps(to + 4 * std::ptrdiff_t{i}, parts[i]);
+}
+inline void finish_streaming() { _mm_sfence(); }
+#else
+LOCKSTEP_INLINE void stream(const Floats& from, float* to) { store(from, to); }
+inline void finish_streaming() {}
+#endif
 
 // Stores values that are known to be representable, without rounding.
 LOCKSTEP_INLINE void store_exact(const Floats& from, float* to) { store(from, to); }

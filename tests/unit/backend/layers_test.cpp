@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <array>
@@ -314,6 +315,33 @@ TEST_CASE("BatchNormalization of many channels, of large images and beside relu6
         checked_model.infer(4);
       }
     }
+  }
+}
+
+TEST_CASE("what reads a normalization's clipped output leaves the derivative to the normalization") {
+  const Tensor x = Input({6, 6, 3});
+  const Tensor y = Activation(activations::relu6)(BatchNormalization()(Conv2D(16, 3, {.padding = Padding::same})(x)));
+  const Tensor convolved = Conv2D(16, 3, {.padding = Padding::same})(y);
+  const Tensor sum = Add()({convolved, y, ZeroPadding2D(0)(y)});
+  const Tensor pooled = MaxPooling2D()(ReLU()(BatchNormalization()(sum)));
+  for (const Functional& model :
+       {Functional(x, Dense(3)(Flatten()(pooled))), Functional(x, Dense(3)(GlobalAveragePooling2D()(y)))}) {
+    INFO(describe(model));
+    CheckedModel checked_model(model);
+    checked_model.train({5, 2});
+    checked_model.infer(4);
+  }
+}
+
+TEST_CASE("BatchNormalization of more than the cache holds matches the reference") {
+  const ActivationFunction function = GENERATE(activations::linear, relu, tanh_);
+  for (const int channels : {32, 24}) {  // written past the cache where channels fill its lines
+    const Sequential model{Input({96, 64, channels}), BatchNormalization(),     Activation(function),
+                           BatchNormalization(),      GlobalAveragePooling2D(), Dense(3)};
+    INFO(describe(model));
+    CheckedModel checked_model(model, {.threads = channels == 32 ? 2 : 1});
+    checked_model.train({8});
+    checked_model.infer(8);
   }
 }
 
