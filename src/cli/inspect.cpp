@@ -6,6 +6,7 @@
 #include "cli/inspect_json.hpp"
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
+#include "cli/model_settings.hpp"
 #include "cli/why_unfit.hpp"
 #include "core/format_number.hpp"
 #include "core/printable.hpp"
@@ -41,7 +42,8 @@ struct InspectOptions {
   bool check = false;
   bool json = false;
   Purpose purpose = Purpose::none;
-  Options data;  ///< data_dir and input_scale
+  ModelSettings settings;  ///< loss, optimizer and metrics in place of the file's
+  Options data;            ///< data_dir and input_scale
 };
 
 /// One file in a directory's list.
@@ -57,7 +59,7 @@ struct Listed {
 /// nothing does.
 std::string find_problem(const InspectedFile& file, const InspectOptions& options) {
   const std::string problem = describe_bad_values(file);
-  return problem.empty() ? why_unfit(file, options.purpose, options.data)
+  return problem.empty() ? why_unfit(file, options.purpose, options.settings, options.data)
                          : "its " + problem + "; use an earlier copy of it";
 }
 
@@ -203,6 +205,15 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
   return ExitCode::success;
 }
 
+/// An option of the commands as one of inspect.
+OptionRow row_of(const ProgramOption& option) {
+  return {.name = option.name,
+          .metavar = option.metavar,
+          .help = "with --for: in place of the file's",
+          .value = {option.set, [] { return std::string(); }, [] { return NamedValue(); }},
+          .default_text = option.shown_default};
+}
+
 }  // namespace
 
 ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
@@ -216,6 +227,9 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
        .metavar = "COMMAND",
        .help = "with --check: also if lockstep train, evaluate or predict would refuse the model",
        .value = word(options.purpose)},
+      row_of(optimizer_option(options.settings)),
+      row_of(loss_option(options.settings)),
+      row_of(metrics_option(options.settings)),
       {.name = "data-dir",
        .metavar = "PATH",
        .help = "with --for: also if it would refuse this data",
@@ -248,6 +262,15 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
   }
   if (options.purpose != Purpose::none && !options.check) {
     throw UsageError("--for goes with --check; see lockstep inspect --help");
+  }
+  const ModelSettings& settings = options.settings;
+  const bool overrides = settings.optimizer || settings.loss || settings.metrics;
+  if (overrides && (options.purpose == Purpose::none || options.purpose == Purpose::predict)) {
+    throw UsageError(
+        "--optimizer, --loss and --metrics go with --check --for train or evaluate; see lockstep inspect --help");
+  }
+  if (settings.optimizer && options.purpose == Purpose::evaluate) {
+    throw UsageError("--optimizer goes with --for train; see lockstep inspect --help");
   }
   if (!options.data.data_dir.empty() && options.purpose == Purpose::none) {
     throw UsageError("--data-dir goes with --check --for; see lockstep inspect --help");

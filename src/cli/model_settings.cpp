@@ -228,12 +228,6 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
 
 namespace {
 
-/// Whether the targets of the loss are one-hot vectors of classes.
-bool compares_classes(const Loss& loss) {
-  return std::holds_alternative<CategoricalCrossentropy>(loss) ||
-         std::holds_alternative<CategoricalFocalCrossentropy>(loss) || std::holds_alternative<CategoricalHinge>(loss);
-}
-
 /// Class indices that are floats, as Keras takes them: whole numbers.
 void convert_floats_to_classes(TargetArray& target, const std::string& source) {
   const auto* numbers = std::get_if<SharedArray<float>>(&target.values);
@@ -292,7 +286,7 @@ void convert_target(TargetArray& target, const Loss& loss, const Shape& output, 
     throw UsageError("the targets of " + source + " are class indices, but the model's outputs have the shape " +
                      output.to_string() + "; give targets of that shape");
   }
-  if (!compares_classes(loss)) {
+  if (!takes_one_hot(loss)) {
     throw UsageError(
         fmt::format("the loss {} takes targets of the outputs' shape {}, but {} has class indices; give such "
                     "targets, or use the loss sparse_categorical_crossentropy",

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -28,7 +29,8 @@ std::vector<AnyCallback> callbacks_of(const TrainSettings& settings, const Optio
   std::vector<AnyCallback> callbacks;
   if (settings.early_stopping) {
     const char* monitor = validates ? "val_loss" : "loss";
-    callbacks.emplace_back(EarlyStopping({.monitor = monitor, .patience = *settings.early_stopping}));
+    callbacks.emplace_back(EarlyStopping(
+        {.monitor = monitor, .min_delta = settings.early_stopping_min_delta, .patience = *settings.early_stopping}));
   }
   if (!settings.csv_log.empty()) callbacks.emplace_back(CSVLogger(settings.csv_log));
   if (!settings.tensorboard_dir.empty()) callbacks.emplace_back(TensorBoard({.log_dir = settings.tensorboard_dir}));
@@ -63,6 +65,15 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
        .help = "stop after N epochs without a better val_loss (or loss)",
        .shown_default = "off",
        .set = [&settings](const OptionValue& given) { settings.early_stopping = read_whole(given, 0); }},
+      {.name = "early-stopping-min-delta",
+       .metavar = "X",
+       .help = "with --early-stopping: how much better a loss must be",
+       .shown_default = "0",
+       .set =
+           [&settings](const OptionValue& given) {
+             const auto is_allowed = [](double number) { return number >= 0 && std::isfinite(number); };
+             settings.early_stopping_min_delta = read_number(given, is_allowed, "a number of at least 0");
+           }},
       {.name = "save-as",
        .metavar = "NAME",
        .help = "name of the trained model in MODEL_DIR",
@@ -147,6 +158,9 @@ void train(std::span<const std::string> args) {
                                         {.sentence = "Trains a Keras model on all workers"});
   require_model(settings.model, train_program);
   require_data_dir(options, train_program);
+  if (settings.early_stopping_min_delta != 0 && !settings.early_stopping) {
+    throw UsageError("--early-stopping-min-delta goes with --early-stopping; see lockstep train --help");
+  }
   const std::filesystem::path output = output_path(settings, options);
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) check_outputs(settings, options, output);

@@ -41,13 +41,12 @@ void require_fitting_data(const Options& data, Purpose purpose, const Architectu
 }
 
 /// Compiles the model as the commands do. Throws what they throw.
-void require_fit(const InspectedFile& file, Purpose purpose, const Options& data) {
+void require_fit(const InspectedFile& file, Purpose purpose, ModelSettings settings, const Options& data) {
   const Architecture& architecture = file.model->architecture;
   CompileOptions options{.loss = MeanSquaredError()};  // lockstep predict computes no loss
   if (purpose != Purpose::predict) {
     std::optional<SavedCompileOptions> saved;
     if (file.model->compile_state) saved = static_cast<const SavedCompileOptions&>(*file.model->compile_state);
-    ModelSettings settings;
     settings.model = file.path;
     options = resolve_compile_options(settings, architecture, saved, purpose == Purpose::train);
   }
@@ -58,14 +57,14 @@ void require_fit(const InspectedFile& file, Purpose purpose, const Options& data
 
 }  // namespace
 
-std::string why_unfit(const InspectedFile& file, Purpose purpose, const Options& data) {
+std::string why_unfit(const InspectedFile& file, Purpose purpose, const ModelSettings& settings, const Options& data) {
   if (purpose == Purpose::none) return {};
   if (!file.model) {
     return file.path.string() +
            " holds weights without the model they belong to; save the whole model as .keras or .h5";
   }
   try {
-    require_fit(file, purpose, data);
+    require_fit(file, purpose, settings, data);
   } catch (const UsageError& error) {
     return error.what();
   } catch (const DataError& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/inspected_file.hpp"
+#include "cli/model_settings.hpp"
 #include "options/option_words.hpp"
 
 #include <lockstep/training/options.hpp>
@@ -21,9 +22,10 @@ struct OptionWords<Purpose> {
                                   std::pair{Purpose::predict, "predict"}};
 };
 
-/// Why `lockstep PURPOSE --model FILE`, without options that replace parts of the file, refuses the file; empty: it
-/// takes it.
+/// Why `lockstep PURPOSE --model FILE` refuses the file; empty: it takes it.
+/// `settings`: the loss, optimizer and metrics that replace the file's.
 /// `data`: its data_dir, if there is one, and its input_scale; the data is checked too.
-[[nodiscard]] std::string why_unfit(const InspectedFile& file, Purpose purpose, const Options& data);
+[[nodiscard]] std::string why_unfit(const InspectedFile& file, Purpose purpose, const ModelSettings& settings,
+                                    const Options& data);
 
 }  // namespace lockstep

@@ -159,6 +159,7 @@ struct LossTraits<SparseCategoricalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view function_name = "sparse_categorical_crossentropy";
   static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool takes_classes = true;
+  static constexpr bool takes_one_hot = false;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);
@@ -176,6 +177,7 @@ struct LossTraits<CategoricalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view function_name = "categorical_crossentropy";
   static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool takes_classes = false;
+  static constexpr bool takes_one_hot = true;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);
@@ -197,6 +199,7 @@ struct LossTraits<CategoricalFocalCrossentropy> : CrossentropyTraits {
   static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool reads_hidden_logits = false;
   static constexpr bool takes_classes = false;
+  static constexpr bool takes_one_hot = true;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("alpha", loss.alpha, not_negative);

@@ -51,4 +51,7 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
 /// Whether the model's output must be one vector of classes for each example.
 [[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;
 
+/// Whether the targets of the loss are one-hot vectors of classes.
+[[nodiscard]] bool takes_one_hot(const Loss& loss) noexcept;
+
 }  // namespace lockstep

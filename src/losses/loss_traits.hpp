@@ -24,6 +24,7 @@ enum class TargetRange {
 ///   aliases               further names of the function
 ///   fields                Keras' keys except name and reduction (see core/fields.hpp)
 ///   takes_classes         whether targets are class indices; otherwise they have the output's shape
+///   takes_one_hot         whether targets are one-hot vectors of classes, which class indices may stand for
 ///   targets               the TargetRange that its targets must have
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
@@ -98,6 +99,7 @@ struct MeanOverOutputs {
 struct DenseLossTraits {
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool takes_classes = false;
+  static constexpr bool takes_one_hot = false;
   static constexpr bool needs_class_vector = false;
 
   static void fields(auto& /*visit*/, auto& /*loss*/) {}

@@ -91,6 +91,10 @@ Loss from_logits(Loss loss) {
   return loss;
 }
 
+bool takes_one_hot(const Loss& loss) noexcept {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::takes_one_hot; }, loss);
+}
+
 bool needs_class_vector(const Loss& loss) noexcept {
   return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::needs_class_vector; }, loss);
 }

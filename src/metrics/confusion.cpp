@@ -61,8 +61,7 @@ double MetricTraits<metrics::AUC>::value(const metrics::AUC& auc, std::span<cons
   return area;
 }
 
-double MetricTraits<metrics::F1Score>::value(const metrics::F1Score& score, std::span<const double> sums,
-                                             double /*total*/) {
+double score_of(metrics::Average average, double beta, std::span<const double> sums) {
   constexpr double epsilon = 1e-7;
   double targets = 0;
   for (std::size_t at = 0; at < sums.size(); at += 4) targets += sums[at + 3];
@@ -70,8 +69,8 @@ double MetricTraits<metrics::F1Score>::value(const metrics::F1Score& score, std:
   for (std::size_t at = 0; at < sums.size(); at += 4) {
     const double precision = sums[at] / (sums[at] + sums[at + 1] + epsilon);
     const double recall = sums[at] / (sums[at] + sums[at + 2] + epsilon);
-    const double its = 2 * precision * recall / (precision + recall + epsilon);
-    const bool weighs = score.average == metrics::Average::weighted;
+    const double its = (1 + beta * beta) * precision * recall / (beta * beta * precision + recall + epsilon);
+    const bool weighs = average == metrics::Average::weighted;
     mean += its * (weighs ? sums[at + 3] / (targets + epsilon) : 4 / static_cast<double>(sums.size()));
   }
   return mean;

@@ -172,10 +172,11 @@ struct ScoreRule {
   }
 };
 
-template <>
-struct MetricTraits<metrics::F1Score> : ConfusionTraits {
-  static constexpr std::string_view class_name = "F1Score";
-  static constexpr std::string_view name = "f1_score";
+/// The score of the sums; beta is 1 for F1Score.
+[[nodiscard]] double score_of(metrics::Average average, double beta, std::span<const double> sums);
+
+/// The traits of F1Score and FBetaScore.
+struct ScoreTraits : ConfusionTraits {
   static constexpr bool needs_class_vector = true;
   static constexpr bool is_class_in_files = true;  // Keras' default gives a score for each class
 
@@ -184,17 +185,40 @@ struct MetricTraits<metrics::F1Score> : ConfusionTraits {
     visit.optional("threshold", score.threshold, Interval{.min = 0, .max = 1, .includes_min = false});
   }
 
-  static void complete(metrics::F1Score& score, std::int64_t outputs) { score.classes = static_cast<int>(outputs); }
+  static void complete(auto& score, std::int64_t outputs) { score.classes = static_cast<int>(outputs); }
 
-  static ScoreRule rule(const metrics::F1Score& score) {
+  static ScoreRule rule(const auto& score) {
     return {.has_threshold = score.threshold.has_value(),
             .threshold = static_cast<float>(score.threshold.value_or(0)),
             .is_per_class = score.average != metrics::Average::micro};
   }
-  static std::size_t num_sums(const metrics::F1Score& score) {
+  static std::size_t num_sums(const auto& score) {
     return 4 * (score.average == metrics::Average::micro ? 1 : static_cast<std::size_t>(score.classes));
   }
-  static double value(const metrics::F1Score& score, std::span<const double> sums, double total);
+};
+
+template <>
+struct MetricTraits<metrics::F1Score> : ScoreTraits {
+  static constexpr std::string_view class_name = "F1Score";
+  static constexpr std::string_view name = "f1_score";
+
+  static double value(const metrics::F1Score& score, std::span<const double> sums, double /*total*/) {
+    return score_of(score.average, 1, sums);
+  }
+};
+
+template <>
+struct MetricTraits<metrics::FBetaScore> : ScoreTraits {
+  static constexpr std::string_view class_name = "FBetaScore";
+  static constexpr std::string_view name = "fbeta_score";
+
+  static void fields(auto& visit, auto& score) {
+    ScoreTraits::fields(visit, score);
+    visit.optional("beta", score.beta, positive);
+  }
+  static double value(const metrics::FBetaScore& score, std::span<const double> sums, double /*total*/) {
+    return score_of(score.average, score.beta, sums);
+  }
 };
 
 }  // namespace lockstep

@@ -32,14 +32,22 @@ constexpr std::array<std::string_view, 16> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Options of single programs.
-constexpr std::array<std::string_view, 17> program_options{"LOCKSTEP_BANDWIDTH",       "LOCKSTEP_BASE",
-                                                           "LOCKSTEP_CSV_LOG",         "LOCKSTEP_DEPTH",
-                                                           "LOCKSTEP_EARLY_STOPPING",  "LOCKSTEP_KERNELS",
-                                                           "LOCKSTEP_LATENCY",         "LOCKSTEP_LOSS",
-                                                           "LOCKSTEP_METRICS",         "LOCKSTEP_MODEL",
-                                                           "LOCKSTEP_OPTIMIZER",       "LOCKSTEP_OUTPUT",
-                                                           "LOCKSTEP_SAVE_AS",         "LOCKSTEP_TENSORBOARD_DIR",
-                                                           "LOCKSTEP_VALIDATION_FREQ", "LOCKSTEP_WORKERS",
+constexpr std::array<std::string_view, 17> program_options{"LOCKSTEP_BANDWIDTH",
+                                                           "LOCKSTEP_BASE",
+                                                           "LOCKSTEP_CSV_LOG",
+                                                           "LOCKSTEP_DEPTH",
+                                                           "LOCKSTEP_EARLY_STOPPING",
+                                                           "LOCKSTEP_EARLY_STOPPING_MIN_DELTA",
+                                                           "LOCKSTEP_KERNELS",
+                                                           "LOCKSTEP_LATENCY",
+                                                           "LOCKSTEP_LOSS",
+                                                           "LOCKSTEP_METRICS",
+                                                           "LOCKSTEP_MODEL",
+                                                           "LOCKSTEP_OPTIMIZER",
+                                                           "LOCKSTEP_OUTPUT",
+                                                           "LOCKSTEP_SAVE_AS",
+                                                           "LOCKSTEP_TENSORBOARD_DIR",
+                                                           "LOCKSTEP_VALIDATION_FREQ",
                                                            "LOCKSTEP_VALIDATION_SPLIT"};
 
 /// Of tests and benchmarks.

@@ -193,6 +193,7 @@ def case_of_loss(name: str, random: Random) -> Case:
 
 METRIC_ARGUMENTS: dict[str, dict[str, Any]] = {
     "MeanIoU": dict(num_classes=4), "IoU": dict(num_classes=4, target_class_ids=[0]), "F1Score": dict(average="macro"),
+    "FBetaScore": dict(average="macro", beta=2.0),
     "BinaryIoU": dict(threshold=0.3), "OneHotIoU": dict(num_classes=4, target_class_ids=[0]),
     "OneHotMeanIoU": dict(num_classes=4), "PrecisionAtRecall": dict(recall=0.5),
     "RecallAtPrecision": dict(precision=0.5),

@@ -191,17 +191,26 @@ struct F1Score {
   friend bool operator==(const F1Score&, const F1Score&) = default;
 };
 
+/// The same with recall weighing beta times as much as precision.
+struct FBetaScore {
+  Average average = Average::macro;
+  double beta = 1;
+  std::optional<double> threshold = {};
+  int classes = 0;  ///< set when a model is compiled
+  std::string name = {};
+  friend bool operator==(const FBetaScore&, const FBetaScore&) = default;
+};
+
 }  // namespace metrics
 
-using MetricVariant =
-    std::variant<metrics::Accuracy, metrics::BinaryAccuracy, metrics::CategoricalAccuracy,
-                 metrics::SparseCategoricalAccuracy, metrics::TopKCategoricalAccuracy,
-                 metrics::SparseTopKCategoricalAccuracy, metrics::MeanAbsoluteError, metrics::MeanSquaredError,
-                 metrics::RootMeanSquaredError, metrics::MeanAbsolutePercentageError,
-                 metrics::MeanSquaredLogarithmicError, metrics::LogCoshError, metrics::CosineSimilarity,
-                 metrics::KLDivergence, metrics::Poisson, metrics::BinaryCrossentropy, metrics::CategoricalCrossentropy,
-                 metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge,
-                 metrics::CategoricalHinge, metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score>;
+using MetricVariant = std::variant<
+    metrics::Accuracy, metrics::BinaryAccuracy, metrics::CategoricalAccuracy, metrics::SparseCategoricalAccuracy,
+    metrics::TopKCategoricalAccuracy, metrics::SparseTopKCategoricalAccuracy, metrics::MeanAbsoluteError,
+    metrics::MeanSquaredError, metrics::RootMeanSquaredError, metrics::MeanAbsolutePercentageError,
+    metrics::MeanSquaredLogarithmicError, metrics::LogCoshError, metrics::CosineSimilarity, metrics::KLDivergence,
+    metrics::Poisson, metrics::BinaryCrossentropy, metrics::CategoricalCrossentropy,
+    metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge, metrics::CategoricalHinge,
+    metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score, metrics::FBetaScore>;
 
 /// One of the metrics: a std::variant for std::visit and std::get. Its special members are not inline, as Layer's.
 struct Metric : MetricVariant {

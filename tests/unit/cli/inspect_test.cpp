@@ -184,6 +184,16 @@ TEST_CASE("--for tells whether a command takes the model") {
     CHECK(unfit.code == ExitCode::data);
     require_words(unfit.err, {"unfit.h5", "sparse_categorical_accuracy", "needs targets that are class indices"});
   }
+  const auto run_with = [&](const std::string& command, const std::vector<std::string>& overrides) {
+    std::vector<std::string> args{"inspect", "--check", "--for", command, (scratch / "bare.keras").string()};
+    args.insert(args.end(), overrides.begin(), overrides.end());
+    return run_lockstep(args);
+  };
+  CHECK(run_with("train", {"--loss", "mean_squared_error", "--optimizer", "sgd"}).code == ExitCode::success);
+  CHECK(run_with("evaluate", {"--loss", "mean_squared_error"}).code == ExitCode::success);
+  require_words(run_with("train", {"--loss", "mean_squared_error"}).err, {"is not compiled", "give --optimizer"});
+  CHECK(run_with("predict", {"--loss", "mean_squared_error"}).code == ExitCode::usage);
+  CHECK(run_with("evaluate", {"--optimizer", "sgd"}).code == ExitCode::usage);
   CHECK(run_lockstep({"inspect", "--for", "train", (scratch / "whole.keras").string()}).code == ExitCode::usage);
   CHECK(run_for("traning", "whole.keras").code == ExitCode::usage);
   const std::string bare = (scratch / "bare.keras").string();

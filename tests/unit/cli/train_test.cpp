@@ -151,6 +151,10 @@ TEST_CASE("contradictory train options are rejected", "[train]") {
   for (const std::string value : {"-1", "1.5", "99999999999"}) {
     require_refused({"--model", "m.h5", "--early-stopping=" + value}, {"--early-stopping is '" + value, "at least 0"});
   }
+  for (const std::string value : {"-1", "nan", "inf", "x"}) {
+    require_refused({"--model", "m.h5", "--early-stopping-min-delta=" + value},
+                    {"--early-stopping-min-delta is '" + value, "at least 0"});
+  }
   for (const std::string value : {"m.txt", "../m.h5", "/m.h5", "d/m.keras"}) {
     require_refused({"--model", "m.h5", "--save-as", value}, {"--save-as is '" + value, "--model-dir"});
   }

@@ -74,6 +74,12 @@ TEST_CASE("a metric's numbers are checked") {
     require_words(message_of<UsageError>([&] { check(metrics, CategoricalCrossentropy(), 1); }),
                   {"f1_score", "threshold", "it must be above 0 and at most 1"});
   }
+  for (const double beta : {0.0, -1.0, std::nan("")}) {
+    CAPTURE(beta);
+    const std::vector<Metric> metrics{metrics::FBetaScore({.beta = beta})};
+    require_words(message_of<UsageError>([&] { check(metrics, CategoricalCrossentropy(), 1); }),
+                  {"fbeta_score", "beta", "it must be above 0"});
+  }
 }
 
 TEST_CASE("top-k accuracy counts outputs above the target's, like TensorFlow's in_top_k") {
@@ -140,6 +146,10 @@ TEST_CASE("precision, recall and F1 count true and false positives") {
         Approx((1 + 2.0 / 3) / 2).epsilon(1e-6));
   CHECK(value_of(metrics::F1Score({.average = Average::micro}), outputs, targets) ==
         Approx(2 * 1 * 0.5 / 1.5).epsilon(1e-6));  // without a threshold, the largest outputs
+  CHECK(value_of(metrics::FBetaScore({.average = Average::micro, .beta = 2}), outputs, targets) ==
+        Approx(5 * 1 * 0.5 / (4 * 1 + 0.5)).epsilon(1e-6));
+  CHECK(value_of(metrics::FBetaScore({.average = Average::macro}), outputs, targets) ==
+        value_of(metrics::F1Score({.average = Average::macro}), outputs, targets));
 }
 
 TEST_CASE("AUC is the area under ROC or precision over recall") {
