@@ -58,16 +58,6 @@ std::string_view target_of(std::string_view name) {
   return name.substr(1, name.size() - 1 - tail);
 }
 
-/// The file that a link names, whether it exists or not. A loop of links stays one, which nothing can open.
-fs::path follow_links(fs::path file) {
-  constexpr int max_links = 40;  // as Linux
-  std::error_code unknown;
-  for (int i = 0; i < max_links && fs::is_symlink(file, unknown); ++i) {
-    file = file.parent_path() / fs::read_symlink(file, unknown);
-  }
-  return file;
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path target, WriteGuard guard)

@@ -240,7 +240,9 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
     struct stat status {};
     const bool was_removed = fstat(kept.number(), &status) != 0 || status.st_nlink == 0;
     const std::optional<Record> record = read_record(kept);
-    if (!was_removed && record && record->path_digest == digest_of_path(path_)) refuse_other_directory();
+    if (!record || record->path_digest != digest_of_path(path_)) continue;
+    if (!was_removed) refuse_other_directory();
+    continue_from(record->owner);  // the last one is the newest
   }
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
   const bool is_of_other_user = !file.valid() && errno == EACCES;
@@ -259,12 +261,14 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
     if (record && has_died(record->process) && (record->keeper.empty() || has_died(record->keeper))) {
       // The owner's successor, which has the lock but has not written its record yet, does so within this time.
       constexpr double until_recorded_s = 2;
+      continue_from(record->owner);  // the next lock file has no record
       if (!dead_since_) dead_since_ = monotonic_seconds();
       if (monotonic_seconds() > *dead_since_ + until_recorded_s && is_path_of(path, file)) unlink(path.c_str());
       return false;
     }
     if (record && is_earlier_generation(record->owner)) {
       // A new file is a new lock. The old owner notices before it publishes anything.
+      continue_from(record->owner);
       if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
       return false;
     }

@@ -50,6 +50,15 @@ fs::path directory_of(const fs::path& target) {
   return target.has_parent_path() ? target.parent_path() : fs::path(".");
 }
 
+fs::path follow_links(fs::path file) {
+  constexpr int max_links = 40;  // as Linux
+  std::error_code unknown;
+  for (int i = 0; i < max_links && fs::is_symlink(file, unknown); ++i) {
+    file = file.parent_path() / fs::read_symlink(file, unknown);
+  }
+  return file;
+}
+
 bool is_path_of(const fs::path& path, const FileDescriptor& file) {
   struct stat by_path {};
   struct stat by_descriptor {};

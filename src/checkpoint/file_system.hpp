@@ -22,6 +22,9 @@ class NoSpaceError : public IoError {
 /// The directory of a file; "." for a bare name.
 [[nodiscard]] std::filesystem::path directory_of(const std::filesystem::path& target);
 
+/// The file that a link names, whether it exists or not. A loop of links stays one, which nothing can open.
+[[nodiscard]] std::filesystem::path follow_links(std::filesystem::path file);
+
 /// True if the path names the open file.
 [[nodiscard]] bool is_path_of(const std::filesystem::path& path, const FileDescriptor& file);
 

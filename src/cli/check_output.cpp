@@ -1,6 +1,8 @@
 // See check_output.hpp.
 #include "cli/check_output.hpp"
 
+#include "checkpoint/file_system.hpp"
+
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/load_dataset.hpp>
 
@@ -15,9 +17,11 @@ namespace lockstep {
 
 namespace {
 
-/// Also true for two names of a file that does not exist yet.
-bool is_same_file(const fs::path& a, const fs::path& b) {
-  if (a.empty() || b.empty()) return false;
+/// Also true for two names of a file that does not exist yet. Links are followed, as writers do.
+bool is_same_file(const fs::path& first, const fs::path& second) {
+  if (first.empty() || second.empty()) return false;
+  const fs::path a = follow_links(first);
+  const fs::path b = follow_links(second);
   std::error_code unknown;
   if (fs::equivalent(a, b, unknown) && !unknown) return true;
   const fs::path left = fs::weakly_canonical(a, unknown);
@@ -27,7 +31,7 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
 /// Whether the path needs a directory where `file` is to be a file. Neither may exist yet.
 bool is_below(const fs::path& path, const NamedFile& file) {
   if (file.is_directory || path.empty()) return false;
-  for (fs::path parent = fs::absolute(path); parent != parent.parent_path();) {
+  for (fs::path parent = fs::absolute(follow_links(path)); parent != parent.parent_path();) {
     parent = parent.parent_path();
     if (is_same_file(parent, file.file)) return true;
   }

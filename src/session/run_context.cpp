@@ -173,7 +173,7 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
 LockKeeper RunContext::lock_keeper(const LauncherConnection& launcher) {
   if (!launcher.is_active()) return {};
   return {.process = launcher.launcher_process(),
-          .kept = take_inherited_files(),
+          .kept = inherited_files(),
           .keep = [&launcher](const FileDescriptor& lock) { launcher.keep_file(lock); }};
 }
 

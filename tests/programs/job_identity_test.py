@@ -238,6 +238,20 @@ class OutputsTest(CommandTest):
             ended = self.train("--csv-log", self.data / "log.csv", "--backup-dir", self.data / "backups")
             self.assertEqual(ended.code, 0, ended.stderr)
 
+    def test_links_name_one_output(self) -> None:
+        """The files that they name do not exist yet."""
+        self.model.mkdir()
+        for link, target in ((self.model / "model.h5", "history.json"), (self.model / "report.html", "model.h5"),
+                             (self.scratch / "log.csv", str(self.model / "model.h5"))):
+            with self.subTest(link=link):
+                link.symlink_to(target)
+                options = ("--csv-log", link) if link.suffix == ".csv" else ()
+                self.assert_refused_before_training(self.train(*options), USAGE, "which the run writes", "choose another")
+                link.unlink()
+        (self.model / "model.h5").symlink_to(self.scratch / "new")
+        self.assert_refused_before_training(self.train("--backup-dir", self.scratch / "new" / "b"), USAGE,
+                                            "writes as a file because of --model-dir")
+
     def test_no_input_is_an_output(self) -> None:
         self.assertEqual(self.train("--save-as", "a.keras").code, 0)
         made = self.model / "a.keras"

@@ -337,13 +337,14 @@ class LaunchTest(Launched):
             self.assertIn("generation 2 begins", one.stderr, str(one))
 
     def test_a_closed_pipe_is_named(self) -> None:
-        command = [program("lockstep"), "launch", "--max-restarts", "1", "--", *self.command(*EXAMPLES)]
+        command = [program("lockstep"), "launch", "--workers", "2", "--", *self.command(*EXAMPLES)]
         log = self.scratch / "log"
         with log.open("wb") as errors:
             launch = subprocess.Popen(command, cwd=self.cwd, env=clean_environment({}), stdout=subprocess.PIPE, stderr=errors)
             assert launch.stdout is not None
             launch.stdout.close()
             self.assertEqual(launch.wait(60), IO, log.read_text())
+        self.assertNotIn("generation 2", log.read_text())
         self.assertIn("a write to a pipe that nothing reads any more; keep the pipe's reader running", log.read_text())
 
     def test_a_launcher_does_not_wait_for_a_trainer_that_sigkill_does_not_end(self) -> None:

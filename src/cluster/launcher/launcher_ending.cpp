@@ -70,7 +70,8 @@ void Launcher::reap_trainers() {
     const pid_t process = entry->second->id();
     std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
-      if (end->signal == SIGPIPE && is_unread()) {
+      const bool is_final = end->signal == SIGPIPE && is_unread();
+      if (is_final) {
         log_error(fmt::format(
             "rank {} was ended by a write to a pipe that nothing reads any more; keep the pipe's reader running, or "
             "write to a file",
@@ -83,7 +84,8 @@ void Launcher::reap_trainers() {
                                            .signal = static_cast<std::uint64_t>(end->signal),
                                            .out_of_memory = end->signal == SIGKILL ? take_out_of_memory() : "",
                                            .error = end->error,
-                                           .is_wrapper = end->is_wrapper},
+                                           .is_wrapper = end->is_wrapper,
+                                           .is_final = is_final},
                                           progress_tracker_.has_reported(entry->first));
       progress_tracker_.end(entry->first);
     }

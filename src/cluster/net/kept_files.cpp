@@ -14,7 +14,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -42,7 +41,7 @@ std::string KeptFiles::numbers() const {
   return fmt::format("{}", fmt::join(numbers, ","));
 }
 
-std::vector<FileDescriptor> take_inherited_files() {
+std::vector<FileDescriptor> inherited_files() {
   std::vector<FileDescriptor> files;
   std::istringstream numbers(value_of(current_environment(), kept_files_variable));
   for (std::string text; std::getline(numbers, text, ',');) {
@@ -51,9 +50,8 @@ std::vector<FileDescriptor> take_inherited_files() {
     // A script between launcher and trainer may have closed it.
     if (number <= STDERR_FILENO || fstat(number, &status) != 0 || !S_ISREG(status.st_mode)) continue;
     (void)fcntl(number, F_SETFD, FD_CLOEXEC);
-    files.emplace_back(number);
+    files.emplace_back(fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   }
-  unsetenv(kept_files_variable);
   return files;
 }
 

@@ -30,8 +30,8 @@ class KeptFiles {
   std::vector<FileDescriptor> files_;
 };
 
-/// Those that this process has inherited. Only the first call returns them.
-[[nodiscard]] std::vector<FileDescriptor> take_inherited_files();
+/// Duplicates of those that this process has inherited, oldest first.
+[[nodiscard]] std::vector<FileDescriptor> inherited_files();
 
 /// Sends a duplicate of the descriptor in a message of one byte, which is no report. Returns false and sets errno if
 /// the message cannot be sent.

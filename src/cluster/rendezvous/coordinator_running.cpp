@@ -129,7 +129,7 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   check_owner(member, message.rank);
   const bool was_killed = message.signal != 0;
   const int code = was_killed ? internal : static_cast<int>(std::min<std::uint64_t>(message.code, 255));
-  if (!was_killed && (code == usage || code == data)) {  // even if the generation is already ending
+  if (!was_killed && (code == usage || code == data || message.is_final)) {  // even if the generation is already ending
     finish(code,
            fmt::format("{}: {}, which a restart cannot fix", describe_member(member, message.rank), describe(message)),
            now);

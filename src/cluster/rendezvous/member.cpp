@@ -256,7 +256,7 @@ void Member::trainer_exited(TrainerExited end, bool has_reported) {
   if (has_reported && code == 0 && end.signal == 0) is_done_ = true;
   if (is_connected_) {
     send(end);  // also while a generation ends, because the coordinator must learn of permanent errors
-  } else if (end.signal == 0 && is_fatal(code) && !exit_) {
+  } else if (end.signal == 0 && (is_fatal(code) || end.is_final) && !exit_) {
     exit_ = Exit{code, fmt::format("rank {} ended with exit code {}, which a restart cannot fix", end.rank, code)};
   }
 }

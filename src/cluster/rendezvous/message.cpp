@@ -53,7 +53,7 @@ auto fields(Like<Progress> auto& it) {
                   it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups);
 }
 auto fields(Like<TrainerExited> auto& it) {
-  return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory, it.error, it.is_wrapper);
+  return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory, it.error, it.is_wrapper, it.is_final);
 }
 auto fields(Like<Failed> auto& it) { return std::tie(it.generation, it.reason); }
 auto fields(Like<GenerationEnds> auto& it) { return std::tie(it.generation, it.member, it.reason); }

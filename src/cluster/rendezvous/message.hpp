@@ -162,6 +162,7 @@ struct TrainerExited {
   std::string out_of_memory = {};  ///< the kernel's report, if it killed the trainer for memory
   std::string error = {};          ///< the trainer's last message, if it ended with one
   bool is_wrapper = false;         ///< a script, which ran the trainer as a process of its own
+  bool is_final = false;           ///< the next trainer would end in the same way
 };
 
 /// Member: something other than a trainer's end failed, so the generation cannot continue. Trainer, to its launcher:

@@ -67,6 +67,11 @@ void CSVLogger::on_train_end(Model& /*model*/) { lock_.reset(); }
 
 void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   if (!is_chief_) return;
+  // At the same path may be another job's log by now.
+  if (!is_path_of(filename_, *lock_)) {
+    throw PeerError(filename_.string() +
+                    " was moved, removed or replaced while this run wrote it; put it back and start again");
+  }
   std::error_code ignored;
   const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {

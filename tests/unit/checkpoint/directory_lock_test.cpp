@@ -151,11 +151,13 @@ TEST_CASE("a launcher keeps the directory between two generations of its workers
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()) == 0);
   const bool launcher_lives = GENERATE(true, false);
+  const bool removes_lock = GENERATE(false, true);
   const pid_t dead = fork();
   if (dead == 0) _exit(0);
   const std::string launcher = launcher_lives ? process_identity() : process_identity(dead);
   waitpid(dead, nullptr, 0);
   DirectoryOwner owner = first;
+  owner.has_begun = true;
   const auto keep = [&ends](const FileDescriptor& lock) { REQUIRE(send_file(ends[1], lock)); };
   Holder holder(scratch.path(), owner, [] { return 0; }, {.process = launcher, .kept = {}, .keep = keep});
   holder.kill();
@@ -171,6 +173,12 @@ TEST_CASE("a launcher keeps the directory between two generations of its workers
   CHECK_THROWS_AS(DirectoryLock(scratch.path(), second), UsageError);
   CHECK_THROWS_AS(save(scratch / "model.h5"), PeerError);
   owner.generation = 3;
+  if (removes_lock) {
+    fs::remove(lock_file);
+    CHECK(DirectoryLock(scratch.path(), owner, keeper).has_begun());
+    for (const int end : ends) close(end);
+    return;
+  }
   fs::rename(lock_file, scratch / "moved");
   CHECK_THROWS_AS(DirectoryLock(scratch.path(), owner, keeper), UsageError);  // as with the whole directory
   CHECK(!fs::exists(lock_file));
@@ -187,6 +195,7 @@ TEST_CASE("a launcher keeps the directory between two generations of its workers
   CHECK(!is_path_of(lock_file, keeper.kept.front()));
   CHECK_NOTHROW(next.require_held());
   CHECK_NOTHROW(save(scratch / "model.h5"));
+  CHECK(next.has_begun());
   CHECK(std::distance(fs::directory_iterator(scratch.path()), {}) == 2);  // no temporary file is left
   for (const int end : ends) close(end);
 }
@@ -362,12 +371,18 @@ TEST_CASE("a finished job's record stays for its later launchers, and another jo
 
 TEST_CASE("a lock that another process keeps after its owner has died is no job's") {
   const ScratchDirectory scratch;
-  Holder owner(scratch.path(), first);
+  DirectoryOwner begun = first;
+  begun.has_begun = true;
+  Holder owner(scratch.path(), begun);
   owner.kill();
   CHECK(owner.end() == -1);
   const FileDescriptor other(scratch / ".lockstep.lock", O_RDONLY);
   REQUIRE(flock(other.number(), LOCK_EX | LOCK_NB) == 0);
-  const DirectoryLock lock(scratch.path(), second);
+  DirectoryOwner later = first;
+  later.generation = 3;
+  const bool is_of_same_job = GENERATE(false, true);
+  const DirectoryLock lock(scratch.path(), is_of_same_job ? later : second);
+  CHECK(lock.has_begun() == is_of_same_job);
   CHECK_NOTHROW(save(scratch / "model.h5"));
   CHECK_NOTHROW(DirectoryLock(scratch.path(), first));  // it is this process' own
 }

@@ -318,7 +318,7 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
                                       FenceDone{1, 2, {"", "x", ""}},
                                       TrainerStarted{1, 2},
                                       progress,
-                                      TrainerExited{1, 2, 3, 4, "memory", "error", true},
+                                      TrainerExited{1, 2, 3, 4, "memory", "error", true, true},
                                       Failed{1, "why"},
                                       GenerationEnds{1, 2, "why"},
                                       Leaving{"why"},

@@ -3,6 +3,7 @@
 
 #include "core/deadline.hpp"
 #include "support/catch.hpp"
+#include "support/scoped_variable.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -28,6 +29,7 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -144,6 +146,11 @@ TEST_CASE("files that one child asks to keep are open in the next, until they ar
   kept.add(std::move(first.file));
   CHECK(run("eval \"echo kept >&$LOCKSTEP_KEPT_FILES\"") == 0);
   CHECK(note.wait_for_line() == "kept\n");
+  kept.let_inherit();
+  {
+    const ScopedVariable inherited(kept_files_variable, "0," + kept.numbers() + ",99999,x");
+    for (int strategy = 0; strategy < 2; ++strategy) CHECK(inherited_files().size() == 1);  // each has its own
+  }
   std::filesystem::remove(note.path());
   kept.add(FileDescriptor("/dev/null", O_RDONLY));
   CHECK(kept.numbers().find(',') == std::string::npos);

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace lockstep;
@@ -104,6 +105,25 @@ TEST_CASE("a CSVLogger writes no file that another process writes") {
   f.model.fit(f.data, {.epochs = 1, .callbacks = {CSVLogger(file)}});
   const FileDescriptor after(file, O_WRONLY);
   CHECK(flock(after.number(), LOCK_EX | LOCK_NB) == 0);
+}
+
+TEST_CASE("a CSVLogger leaves a file that has taken its log's place") {
+  Fixture f;
+  const fs::path file = f.directory / "log.csv";
+  struct Replace : Callback {
+    fs::path file;
+    explicit Replace(fs::path path) : file(std::move(path)) {}
+    void on_epoch_end(Model&, int epoch, Logs&) override {
+      if (epoch != 1) return;
+      fs::rename(file, file.string() + ".moved");
+      std::ofstream(file) << "epoch of another job";
+    }
+  };
+  require_words(message_of<PeerError>([&] {
+                  f.model.fit(f.data, {.epochs = 3, .callbacks = {Replace(file), CSVLogger(file)}});
+                }),
+                {file.string(), "moved, removed or replaced"});
+  CHECK(read(file) == "epoch of another job");
 }
 
 TEST_CASE("a CSVLogger replaces logs only") {
