@@ -1,5 +1,6 @@
 """Invalid, contradictory and different options of workers, and the precedence of their sources."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,19 @@ class OptionsTest(ProgramTest):
         self.refused(LOCKSTEP_EPOCHS="0", says=("LOCKSTEP_EPOCHS is '0'", "at least 1"))
         self.refused(LOCKSTEP_THREADS="3", says=("no option reads the variable LOCKSTEP_THREADS", "rename or unset it"))
         self.refused(LOCKSTEP_BATCH_SIZE="64", says=("LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?",))
+
+    def test_variables_of_other_programs_are_left_alone(self) -> None:
+        """One environment serves several commands. Each option of one command is in the list that all know."""
+        variables: dict[str, str] = {}
+        for command in ("train", "evaluate", "predict", "plan"):
+            text = subprocess.run([program("lockstep"), command, "--help"], capture_output=True, text=True, check=True).stdout
+            own = re.search(r"^This program:\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE)
+            assert own is not None, text
+            names = re.findall(r"^  --([a-z-]+)", own[1], re.MULTILINE)
+            variables |= {"LOCKSTEP_" + name.upper().replace("-", "_"): "1" for name in names}
+        self.assertIn("LOCKSTEP_BANDWIDTH", variables)
+        self.assertIn("LOCKSTEP_OUTPUT", variables)
+        self.succeed("--epochs", 1, **variables)
 
     def test_options_not_supported_with_two_workers(self) -> None:
         for options, environment, says in (
