@@ -19,9 +19,18 @@ from lockstep._world import find_command
 _ENGINES = ("auto", "native", "keras")
 _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
-_PROBABILITIES = ("softmax", "sigmoid", "hard_sigmoid")
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
 _BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
+_PASSES = (  # layers that return their input or its elements, at least where they do not train
+    keras.layers.ActivityRegularization,
+    keras.layers.AlphaDropout,
+    keras.layers.Dropout,
+    keras.layers.Flatten,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.Identity,
+    keras.layers.Reshape,
+)
 _WITH = {"train": "", "evaluate": "", "predict": " with"}
 
 
@@ -128,14 +137,17 @@ def _backend_differs(model: Any) -> str | None:
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     metrics = [("metric", metric) for metric in keras.tree.flatten(given)]
     for output, loss in zip(outputs, _losses(model, len(outputs)), strict=False):
-        last = _last_activation(output)
+        last, is_direct = _last_activation(output)
+        if keras.backend.backend() == "tensorflow":
+            is_direct &= output.dtype == (getattr(loss, "dtype", None) or keras.config.floatx())
         for role, each in [("loss", loss), *metrics]:
             crossentropy = _crossentropy_of(each)
-            if crossentropy is not None and _differs(crossentropy, role, last):
+            if crossentropy is not None and _differs(crossentropy, role, last, is_direct):
                 after = f"a {last}" if last else "an output that may be no probabilities"
+                other = f"{crossentropy.activation}, or in " if last != crossentropy.activation else ""
                 return (
                     f"Keras' backends compute its {role} differently after {after}; let the model end in "
-                    f"{crossentropy.activation}, or in logits, with from_logits=True"
+                    f"{other}logits, with from_logits=True"
                 )
     return None
 
@@ -156,22 +168,23 @@ def _crossentropy_of(compared: Any) -> _Crossentropy | None:
     return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", from_logits, "focal" in name)
 
 
-def _differs(crossentropy: _Crossentropy, role: str, last: str) -> bool:
+def _differs(crossentropy: _Crossentropy, role: str, last: str, is_direct: bool) -> bool:
     """Whether the backend may compute a crossentropy after this activation otherwise than the native engine.
 
-    TensorFlow takes what a softmax or a sigmoid reads for the logits of any crossentropy, whatever from_logits says.
-    The native engine does so in losses, after the activation that makes their probabilities. Other backends never do.
-    They divide outputs that do not sum to 1 before they clip them, where TensorFlow and the native engine may clip
-    first.
+    TensorFlow takes what a softmax or a sigmoid reads for the logits of any crossentropy, whatever from_logits says,
+    and also if what follows returns its input, unless the output is cast. The native engine does so in losses that are
+    not focal, right after the activation that makes their probabilities. Other backends never do: they clip
+    probabilities to at least 1e-7, so that losses beyond 16 differ there. They divide outputs that do not sum to 1
+    before they clip them, where TensorFlow and the native engine may clip first.
     """
     own = last == crossentropy.activation
     if keras.backend.backend() == "tensorflow":
-        if own:
-            return role == "metric" and crossentropy.from_logits and not crossentropy.is_focal
-        return last in ("softmax", "sigmoid")
+        return last in ("softmax", "sigmoid") and not (
+            own and is_direct and role == "loss" and not crossentropy.is_focal
+        )
     if crossentropy.from_logits:
         return role == "loss" and own and not crossentropy.is_focal
-    return crossentropy.activation == "softmax" and last not in _PROBABILITIES
+    return crossentropy.activation == "softmax" and not (own and is_direct)
 
 
 def _losses(model: Any, outputs: int) -> list[Any]:
@@ -180,20 +193,26 @@ def _losses(model: Any, outputs: int) -> list[Any]:
     return list(model.loss) if isinstance(model.loss, (list, tuple)) else [model.loss] * outputs
 
 
-def _last_activation(tensor: Any) -> str:
-    """Return the name of the last activation function before an output; empty if there is none."""
+def _last_activation(tensor: Any) -> tuple[str, bool]:
+    """Return the name of the last activation function before an output, and whether it made that output itself.
+
+    The name is empty if there is none.
+    """
+    is_direct = True
     while True:
         operation, node, index = tensor._keras_history
         if isinstance(operation, keras.layers.Softmax):
-            return "softmax"
+            return "softmax", is_direct
         if isinstance(operation, keras.Model):
             tensor = operation.outputs[index]
             continue
         activation = getattr(operation, "activation", None)
-        if activation is not None:
-            return getattr(activation, "__name__", "")
-        if not isinstance(operation, (keras.layers.Flatten, keras.layers.Reshape, keras.layers.Dropout)):
-            return ""
+        is_linear = isinstance(operation, keras.layers.Activation) and activation is keras.activations.linear
+        if activation is not None and not is_linear:
+            return getattr(activation, "__name__", ""), is_direct
+        if not is_linear and not isinstance(operation, _PASSES):
+            return "", is_direct
+        is_direct = False
         tensor = operation._inbound_nodes[node].input_tensors[0]
 
 

@@ -20,8 +20,9 @@ namespace {
 /// Also true for two names of a file that does not exist yet. Links are followed, as writers do.
 bool is_same_file(const fs::path& first, const fs::path& second) {
   if (first.empty() || second.empty()) return false;
-  const fs::path a = follow_links(first);
-  const fs::path b = follow_links(second);
+  // Absolute, since weakly_canonical leaves a relative path so if nothing of it exists.
+  const fs::path a = fs::absolute(follow_links(first));
+  const fs::path b = fs::absolute(follow_links(second));
   std::error_code unknown;
   if (fs::equivalent(a, b, unknown) && !unknown) return true;
   const fs::path left = fs::weakly_canonical(a, unknown);

@@ -209,7 +209,7 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
 OptionRow row_of(const ProgramOption& option) {
   return {.name = option.name,
           .metavar = option.metavar,
-          .help = "with --for: in place of the file's",
+          .help = "with --for: in place of the file's (no variable sets it)",
           .value = {option.set, [] { return std::string(); }, [] { return NamedValue(); }},
           .default_text = option.shown_default};
 }
@@ -251,8 +251,10 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
                                  "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\n"
                                  "lockstep inspect [--json] --compare A B",
                   .takes_operands = true});
+  const ModelSettings& settings = options.settings;
+  const bool overrides = settings.optimizer || settings.loss || settings.metrics;
   if (compares) {
-    if (paths.size() != 2 || options.check) {
+    if (paths.size() != 2 || options.check || overrides) {
       throw UsageError("--compare needs two files and goes with --json only; see lockstep inspect --help");
     }
     return compare(paths[0], paths[1], options.json, out);
@@ -263,8 +265,6 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
   if (options.purpose != Purpose::none && !options.check) {
     throw UsageError("--for goes with --check; see lockstep inspect --help");
   }
-  const ModelSettings& settings = options.settings;
-  const bool overrides = settings.optimizer || settings.loss || settings.metrics;
   if (overrides && (options.purpose == Purpose::none || options.purpose == Purpose::predict)) {
     throw UsageError(
         "--optimizer, --loss and --metrics go with --check --for train or evaluate; see lockstep inspect --help");

@@ -29,8 +29,9 @@ std::vector<AnyCallback> callbacks_of(const TrainSettings& settings, const Optio
   std::vector<AnyCallback> callbacks;
   if (settings.early_stopping) {
     const char* monitor = validates ? "val_loss" : "loss";
-    callbacks.emplace_back(EarlyStopping(
-        {.monitor = monitor, .min_delta = settings.early_stopping_min_delta, .patience = *settings.early_stopping}));
+    callbacks.emplace_back(EarlyStopping({.monitor = monitor,
+                                          .min_delta = settings.early_stopping_min_delta.value_or(0),
+                                          .patience = *settings.early_stopping}));
   }
   if (!settings.csv_log.empty()) callbacks.emplace_back(CSVLogger(settings.csv_log));
   if (!settings.tensorboard_dir.empty()) callbacks.emplace_back(TensorBoard({.log_dir = settings.tensorboard_dir}));
@@ -72,7 +73,7 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
        .set =
            [&settings](const OptionValue& given) {
              const auto is_allowed = [](double number) { return number >= 0 && std::isfinite(number); };
-             settings.early_stopping_min_delta = read_number(given, is_allowed, "a number of at least 0");
+             settings.early_stopping_min_delta = read_number(given, is_allowed, "at least 0");
            }},
       {.name = "save-as",
        .metavar = "NAME",
@@ -158,7 +159,7 @@ void train(std::span<const std::string> args) {
                                         {.sentence = "Trains a Keras model on all workers"});
   require_model(settings.model, train_program);
   require_data_dir(options, train_program);
-  if (settings.early_stopping_min_delta != 0 && !settings.early_stopping) {
+  if (settings.early_stopping_min_delta && !settings.early_stopping) {
     throw UsageError("--early-stopping-min-delta goes with --early-stopping; see lockstep train --help");
   }
   const std::filesystem::path output = output_path(settings, options);

@@ -19,7 +19,7 @@ struct TrainSettings {
   int validation_freq = 1;            ///< in epochs
   std::string save_as;                ///< file name in the model directory; empty: see output_path()
   std::optional<int> early_stopping;  ///< patience in epochs
-  double early_stopping_min_delta = 0;
+  std::optional<double> early_stopping_min_delta;
   std::filesystem::path csv_log;
   std::filesystem::path tensorboard_dir;
 };

@@ -45,7 +45,13 @@ void TrainingSession::check_weights(const std::string& where) const {
   model.synchronize();
   bool is_finite = true;
   if (run_context().backend().device_streams() == nullptr) {
-    is_finite = are_finite(model.sharding ? model.local.weights : model.arenas.weights);
+    // A metric may be NaN, and the optimizer steps along its sums as if they were gradients.
+    const Graph& graph = model.plan().graph;
+    const ParameterSpec& metrics = graph.parameters[static_cast<std::size_t>(graph.metrics_parameter())];
+    const std::span<const float> weights = model.arenas.weights;
+    is_finite = model.sharding ? are_finite(model.local.weights)
+                               : are_finite(weights.first(metrics.offset)) &&
+                                     are_finite(weights.subspan(metrics.offset + metrics.storage));
   } else {  // the arenas are in the device's memory
     model.visit_weights([&](std::span<const float> weights) { is_finite = is_finite && are_finite(weights); });
   }

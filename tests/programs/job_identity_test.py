@@ -1,6 +1,7 @@
 """A run resumes only its own job's backups, and outputs are checked before the first step."""
 
 import errno
+import os
 import signal
 import zipfile
 from pathlib import Path
@@ -248,6 +249,12 @@ class OutputsTest(CommandTest):
                 options = ("--csv-log", link) if link.suffix == ".csv" else ()
                 self.assert_refused_before_training(self.train(*options), USAGE, "which the run writes", "choose another")
                 link.unlink()
+        with self.subTest("a relative path that does not exist yet"):
+            self.assert_refused_before_training(self.train("--csv-log", os.path.relpath(self.model / "model.h5", self.cwd)),
+                                                USAGE, "which the run writes")
+            model, self.model = self.model, Path(".")
+            self.assert_refused_before_training(self.train("--csv-log", "model.h5"), USAGE, "which the run writes")
+            self.model = model
         (self.model / "model.h5").symlink_to(self.scratch / "new")
         self.assert_refused_before_training(self.train("--backup-dir", self.scratch / "new" / "b"), USAGE,
                                             "writes as a file because of --model-dir")

@@ -12,6 +12,7 @@ EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
 
 void EarlyStopping::on_train_begin(Model& model) {
   wait_ = 0;
+  best_epoch_ = 0;
   best_weights_.clear();
   monitor_.begin(model);
 }

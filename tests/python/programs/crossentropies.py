@@ -6,6 +6,7 @@ Prints a line `native: ...` for each pair that the native engine trains.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import keras
 import lockstep
@@ -29,15 +30,32 @@ def main() -> None:
             continue  # logarithms of negative numbers
         if last == "softplus" and "Binary" in loss.__name__ and not from_logits:
             continue  # near 1, 1 / (1 - p) enlarges rounding errors a thousandfold
-        targets = classes if loss is LOSSES[0] else keras.utils.to_categorical(classes, CLASSES)
+        compare(x, classes, last, loss, from_logits, [])
+    for last, loss, after in itertools.product(("softmax", "sigmoid"), LOSSES, ("Identity", "linear", "Dropout")):
+        layer = {"Identity": keras.layers.Identity(), "linear": keras.layers.Activation("linear"),
+                 "Dropout": keras.layers.Dropout(0.0)}[after]  # fmt: skip
+        compare(x, classes, last, loss, False, [layer])
+
+
+def compare(x: Any, classes: Any, last: str | None, loss: Any, from_logits: bool, after: list[Any]) -> None:
+    """Train with Keras and natively, if Lockstep would; some probabilities are so small that only logits tell them."""
+    targets = classes if loss is LOSSES[0] else keras.utils.to_categorical(classes, CLASSES)
+    for scale, own_metric in itertools.product((1.0, 30.0), (False, True)):
+        if scale > 1 and (keras.backend.backend() != "tensorflow" or last not in ("softmax", "sigmoid")):
+            continue  # documented: other backends clip probabilities, which the native engine does not
+        if own_metric and not hasattr(keras.metrics, loss.__name__):
+            continue
         keras.utils.set_random_seed(1)
-        alone = keras.Sequential([keras.Input((3,)), keras.layers.Dense(CLASSES, last)])
+        alone = keras.Sequential([keras.Input((3,)), keras.layers.Dense(CLASSES, last), *after])
+        alone.set_weights([scale * each for each in alone.get_weights()])
         model = keras.models.clone_model(alone)
         model.set_weights(alone.get_weights())
         for each in (alone, model):
-            metric = getattr(keras.metrics, loss.__name__, keras.metrics.MeanSquaredError)
-            each.compile(keras.optimizers.SGD(0.1), loss(from_logits=from_logits), metrics=[metric()])
-        name = f"{loss.__name__}(from_logits={from_logits}) after {last}"
+            metric = getattr(keras.metrics, loss.__name__)() if own_metric else "accuracy"
+            each.compile(keras.optimizers.SGD(0.1), loss(from_logits=from_logits), metrics=[metric])
+        layers = "".join(f", {each.name}" for each in after)
+        layers += ", in a metric too" if own_metric else ""
+        name = f"{loss.__name__}(from_logits={from_logits}) after {last}{layers}, weights x {scale:g}"
         if lockstep.check(model).engine != "native":
             continue  # Keras' engine computes as Keras
         print(f"native: {name}", flush=True)

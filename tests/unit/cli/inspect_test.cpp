@@ -194,6 +194,8 @@ TEST_CASE("--for tells whether a command takes the model") {
   require_words(run_with("train", {"--loss", "mean_squared_error"}).err, {"is not compiled", "give --optimizer"});
   CHECK(run_with("predict", {"--loss", "mean_squared_error"}).code == ExitCode::usage);
   CHECK(run_with("evaluate", {"--optimizer", "sgd"}).code == ExitCode::usage);
+  const std::string whole = (scratch / "whole.keras").string();
+  CHECK(run_lockstep({"inspect", "--compare", "--loss", "mse", whole, whole}).code == ExitCode::usage);
   CHECK(run_lockstep({"inspect", "--for", "train", (scratch / "whole.keras").string()}).code == ExitCode::usage);
   CHECK(run_for("traning", "whole.keras").code == ExitCode::usage);
   const std::string bare = (scratch / "bare.keras").string();
