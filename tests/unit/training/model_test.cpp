@@ -273,6 +273,15 @@ TEST_CASE("a NaN loss stops training with its position") {
   CHECK(contains(in_loop, "in step 2"));
 }
 
+TEST_CASE("a metric that is NaN does not stop training") {
+  const Examples examples = make_examples(small, MeanSquaredError(), 24, 5);
+  Job job(Sequential{Input({6}), Dense(5), Dense(3)},  // some outputs are negative
+          {.optimizer = SGD({.learning_rate = 0.01}), .loss = MeanSquaredError(), .metrics = {metrics::Poisson()}});
+  const History history = job.model.fit(examples.data, {.epochs = 2});
+  CHECK(std::isnan(history["poisson"].at(1)));
+  CHECK(std::isfinite(history["loss"].at(1)));
+}
+
 TEST_CASE("mixed_bfloat16 trains almost like float32") {
   try {
     make_cpu_backend(1)->require_bfloat16();
