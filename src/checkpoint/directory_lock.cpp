@@ -21,7 +21,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>

@@ -28,7 +28,7 @@ class OwnedDirectories {
     return [this](const std::filesystem::path& file) { require_owned(file); };
   }
 
-  /// In the order in which they were locked.
+  /// The locks, the oldest first.
   [[nodiscard]] std::list<DirectoryLock>& locks() noexcept { return locks_; }
 
  private:
