@@ -252,7 +252,7 @@ class FaultsTest(launch_test.Launched):
             others.append((directory / ".lockstep.lock").open("w"))
             fcntl.flock(others[-1], fcntl.LOCK_EX)
         before = sorted(self.model.glob("backup/*.h5"))
-        text = self.messages(self.assert_ended(TEMPORARY))
+        text = self.messages(self.assert_ended(USAGE))
         self.assertIn("belongs to another job now, so this process writes nothing more there", text)
         self.assertLessEqual(set(self.model.glob("backup/*.h5")), set(before))
 

@@ -89,11 +89,8 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
              .low_precision = {reinterpret_cast<std::uint16_t*>(mirrored + weights + slots * elements),
                                options.mixed_bfloat16 ? weights : 0},
              .elements = elements};
-  const Slots kinds = slots_of(options.optimizer);
-  for (std::size_t slot = 0; slot < slots; ++slot) {
-    std::ranges::fill(arenas_.slots.subspan(slot * elements, elements), kinds[slot].initial_value);
-  }
   executable_ = backend_->compile(plan_.graph, plan_.compute, arenas_, options.capacity);
+  write_initial_slots();
   step_ = std::make_unique<Step>(plan_, *executable_, *communicator_);
   // Equal biases or statistics would hide bugs that mix them up.
   RandomStream random(options.seed, RandomPurpose::test, 1);
@@ -107,6 +104,18 @@ std::vector<float> CheckedModel::read(std::size_t parameter, std::span<const flo
   std::vector<float> values(static_cast<std::size_t>(plan_.graph.parameters[parameter].info.shape.elements()));
   executable_->read_parameter(parameter, arena, values);
   return values;
+}
+
+void CheckedModel::write_initial_slots() {
+  const Slots kinds = slots_of(options_.optimizer);
+  for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
+    if (kinds[slot].initial_value == 0) continue;  // the arenas are zeroed already
+    const std::span<float> arena = arenas_.slots.subspan(slot * arenas_.elements, arenas_.elements);
+    for (std::size_t p = 0; p < reference_.weights().size(); ++p) {
+      const std::vector<float> values(reference_.weights()[p].size(), kinds[slot].initial_value);
+      executable_->write_parameter(p, values, arena);
+    }
+  }
 }
 
 void CheckedModel::share_weights() {

@@ -68,6 +68,9 @@ class CheckedModel {
   /// Reads a parameter from an arena, in Keras' layout.
   [[nodiscard]] std::vector<float> read(std::size_t parameter, std::span<const float> arena) const;
 
+  /// Through the executable, as a device's arena is beyond the host's reach.
+  void write_initial_slots();
+
   /// Rounds the reference's weights to floats and copies them to the backend.
   void share_weights();
 

@@ -66,6 +66,13 @@ TEST_CASE("padding and cropping match the reference in every layout") {
                    Dense(3)});
 }
 
+TEST_CASE("padding passes a gradient on to a normalization that derives its own relu6") {
+  const Tensor x = Input({6, 6, 3});
+  const Tensor y = Activation(activations::relu6)(BatchNormalization()(Conv2D(16, 3, {.padding = Padding::same})(x)));
+  const Tensor sum = Add()({Conv2D(16, 3, {.padding = Padding::same})(y), ZeroPadding2D(0)(y)});
+  check(Functional(x, Dense(3)(Flatten()(sum))));
+}
+
 TEST_CASE("upsampling and resizing match the reference in every layout") {
   for (const Interpolation interpolation : {Interpolation::nearest, Interpolation::bilinear}) {
     check_images({UpSampling2D(2, {.interpolation = interpolation})});
