@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from lockstep._examples import Examples
@@ -69,4 +70,6 @@ def worker_command(job: Path, arguments: Arguments, seed: int, as_bytes: bool, e
     batch_size = min(arguments.batch_size, examples)  # the workers reserve memory for a whole batch
     command = [find_command(), "worker", "--job", str(job), "--seed", str(seed)]
     command += ["--global-batch-size", str(batch_size), "--verbose", "0", "--collective-timeout", "0"]
+    if keras.backend.backend() != "tensorflow":
+        command += ["--clip-probabilities"]
     return command + (["--input-scale", "1"] if as_bytes else [])  # Keras uses bytes as they are

@@ -131,22 +131,25 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
 
 
 def _backend_differs(model: Any) -> str | None:
-    """Return the crossentropy, loss or metric, that Keras' backend may compute otherwise than the native engine."""
+    """Return the crossentropy, loss or metric, that TensorFlow computes otherwise than the native engine.
+
+    With --clip-probabilities the native engine computes all crossentropies as the other backends do.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return None
     outputs = getattr(model, "outputs", None) or []
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     metrics = [("metric", metric) for metric in keras.tree.flatten(given)]
     for output, loss in zip(outputs, _losses(model, len(outputs)), strict=False):
         last, is_direct = _last_activation(output)
-        if keras.backend.backend() == "tensorflow":
-            is_direct &= output.dtype == (getattr(loss, "dtype", None) or keras.config.floatx())
+        is_direct &= output.dtype == (getattr(loss, "dtype", None) or keras.config.floatx())
         for role, each in [("loss", loss), *metrics]:
             crossentropy = _crossentropy_of(each)
             if crossentropy is not None and _differs(crossentropy, role, last, is_direct):
-                after = f"a {last}" if last else "an output that may be no probabilities"
                 other = f"{crossentropy.activation}, or in " if last != crossentropy.activation else ""
                 return (
-                    f"Keras' backends compute its {role} differently after {after}; let the model end in "
+                    f"Keras' backends compute its {role} differently after a {last}; let the model end in "
                     f"{other}logits, with from_logits=True"
                 )
     return None
@@ -154,7 +157,6 @@ def _backend_differs(model: Any) -> str | None:
 
 class _Crossentropy(NamedTuple):
     activation: str  # that makes its probabilities
-    from_logits: bool
     is_focal: bool
 
 
@@ -164,27 +166,18 @@ def _crossentropy_of(compared: Any) -> _Crossentropy | None:
     name = name.lower().replace("_", "")
     if name not in _CATEGORICAL + _BINARY:
         return None
-    from_logits = hasattr(compared, "get_config") and compared.get_config().get("from_logits", False)
-    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", from_logits, "focal" in name)
+    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", "focal" in name)
 
 
 def _differs(crossentropy: _Crossentropy, role: str, last: str, is_direct: bool) -> bool:
-    """Whether the backend may compute a crossentropy after this activation otherwise than the native engine.
+    """Whether TensorFlow computes a crossentropy after this activation otherwise than the native engine.
 
     TensorFlow takes what a softmax or a sigmoid reads for the logits of any crossentropy, whatever from_logits says,
     and also if what follows returns its input, unless the output is cast. The native engine does so in losses that are
-    not focal, right after the activation that makes their probabilities. Other backends never do: they clip
-    probabilities to at least 1e-7, so that losses beyond 16 differ there. They divide outputs that do not sum to 1
-    before they clip them, where TensorFlow and the native engine may clip first.
+    not focal, right after the activation that makes their probabilities.
     """
     own = last == crossentropy.activation
-    if keras.backend.backend() == "tensorflow":
-        return last in ("softmax", "sigmoid") and not (
-            own and is_direct and role == "loss" and not crossentropy.is_focal
-        )
-    if crossentropy.from_logits:
-        return role == "loss" and own and not crossentropy.is_focal
-    return crossentropy.activation == "softmax" and not (own and is_direct)
+    return last in ("softmax", "sigmoid") and not (own and is_direct and role == "loss" and not crossentropy.is_focal)
 
 
 def _losses(model: Any, outputs: int) -> list[Any]:

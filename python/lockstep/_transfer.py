@@ -131,7 +131,8 @@ def lost_in_file(model: Any, trains: bool = True) -> str | None:
         defaults = inspect.signature(function).parameters
         saved = each.get_config()
         for name, value in options.items():
-            if name not in saved and (name not in defaults or defaults[name].default != value):
+            default = defaults[name].default if name in defaults else inspect.Parameter.empty
+            if saved.get(name, default) != value:  # what is computed with, whatever the attribute says
                 return f"Keras' file does not hold the {name} of {type(each).__name__}"
     return None
 

@@ -82,7 +82,6 @@ struct BinaryFocalTerm {
 /// The traits that the binary crossentropies share.
 struct BinaryCrossentropyTraits : DenseLossTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::sigmoid;
-  static constexpr bool reads_hidden_logits = true;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);
@@ -108,7 +107,6 @@ struct LossTraits<BinaryFocalCrossentropy> : BinaryCrossentropyTraits {
   static constexpr std::string_view class_name = "BinaryFocalCrossentropy";
   static constexpr std::string_view function_name = "binary_focal_crossentropy";
   static constexpr TargetRange targets = TargetRange::zero_to_one;
-  static constexpr bool reads_hidden_logits = false;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("apply_class_balancing", loss.apply_class_balancing);

@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-/// How outputs that are no logits become probabilities that sum to 1 in Keras on TensorFlow. They differ
-/// where an output, or its share in the sum, is within 1e-7 of 0 or beyond 1 - 1e-7.
+/// How outputs that are no logits become probabilities that sum to 1. They differ where an output, or its share in the
+/// sum, is within 1e-7 of 0 or beyond 1 - 1e-7. Keras on TensorFlow clips first if targets are class indices;
+/// otherwise, and always on JAX and PyTorch, Keras divides first.
 enum class OutputScaling { divide_then_clip, clip_then_divide };
 
 struct CrossentropyRule {
@@ -148,7 +149,6 @@ struct CategoricalFocalRule {
 /// The traits that the crossentropies share.
 struct CrossentropyTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::softmax;
-  static constexpr bool reads_hidden_logits = true;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool needs_class_vector = true;
 };
@@ -167,7 +167,8 @@ struct LossTraits<SparseCategoricalCrossentropy> : CrossentropyTraits {
   }
 
   static CrossentropyRule rule(const SparseCategoricalCrossentropy& loss) {
-    return {.from_logits = loss.from_logits, .scaling = OutputScaling::clip_then_divide};
+    return {.from_logits = loss.from_logits,
+            .scaling = loss.clips_probabilities ? OutputScaling::divide_then_clip : OutputScaling::clip_then_divide};
   }
 };
 
@@ -197,7 +198,6 @@ struct LossTraits<CategoricalFocalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view class_name = "CategoricalFocalCrossentropy";
   static constexpr std::string_view function_name = "categorical_focal_crossentropy";
   static constexpr TargetRange targets = TargetRange::any;
-  static constexpr bool reads_hidden_logits = false;
   static constexpr bool takes_classes = false;
   static constexpr bool takes_one_hot = true;
 

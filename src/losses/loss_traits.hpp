@@ -28,9 +28,9 @@ enum class TargetRange {
 ///   targets               the TargetRange that its targets must have
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
-///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities
-///   reads_hidden_logits   for such a loss: whether after that activation it is computed from the logits, whatever
-///                         from_logits is. Keras on TensorFlow does so except for the focal losses.
+///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities.
+///                         After it, a loss with the field clips_probabilities that is not set is computed from the
+///                         logits, whatever from_logits is. Keras on TensorFlow does so except for the focal losses.
 ///
 /// Both backends call a rule for each example: rule(output, count, target, gradient). The example has `count` outputs.
 /// target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with the derivative

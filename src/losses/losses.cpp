@@ -73,13 +73,22 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
 
 std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept {
   return std::visit(
-      []<typename T>(const T& /*loss*/) -> std::optional<ActivationFunction> {
-        if constexpr (requires { LossTraits<T>::probabilities_of; }) {
-          if (LossTraits<T>::reads_hidden_logits) return LossTraits<T>::probabilities_of;
+      []<typename T>(const T& options) -> std::optional<ActivationFunction> {
+        if constexpr (requires { options.clips_probabilities; }) {
+          if (!options.clips_probabilities) return LossTraits<T>::probabilities_of;
         }
         return std::nullopt;
       },
       loss);
+}
+
+Loss clipping_probabilities(Loss loss) {
+  std::visit(
+      [](auto& options) {
+        if constexpr (requires { options.clips_probabilities; }) options.clips_probabilities = true;
+      },
+      loss);
+  return loss;
 }
 
 Loss from_logits(Loss loss) {

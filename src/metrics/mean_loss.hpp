@@ -59,6 +59,7 @@ struct MeanLossMetricTraits : MeanOverExamples {
     Loss loss;
     if constexpr (requires { metric.from_logits; }) loss.from_logits = metric.from_logits;
     if constexpr (requires { metric.label_smoothing; }) loss.label_smoothing = metric.label_smoothing;
+    if constexpr (requires { metric.clips_probabilities; }) loss.clips_probabilities = metric.clips_probabilities;
     return MeanLossRule<decltype(LossTraits<Loss>::rule(loss))>{LossTraits<Loss>::rule(loss)};
   }
 };

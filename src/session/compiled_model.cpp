@@ -70,6 +70,13 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
   return {.reason = "requested by --parallelism data"};
 }
 
+/// For --clip-probabilities. `options` are OutputOptions, or CompileOptions for a single output.
+void clip_probabilities_of(auto& options) {
+  options.loss = clipping_probabilities(options.loss);
+  clip_probabilities(options.metrics);
+  clip_probabilities(options.weighted_metrics);
+}
+
 }  // namespace
 
 void complete(CompileOptions& options, const Architecture& architecture) {
@@ -96,6 +103,10 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   const Options& run = run_context.options();
   if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
   complete(options, architecture);
+  if (run.clip_probabilities) {
+    clip_probabilities_of(options);
+    for (OutputOptions& output : options.outputs) clip_probabilities_of(output);
+  }
   outputs = output_options(options, architecture);
   name_values({}, [this](std::string_view name, double /*value*/) { value_names_.emplace_back(name); });
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);

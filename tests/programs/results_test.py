@@ -5,8 +5,8 @@ from pathlib import Path
 
 from support import ProgramTest
 
-CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "batch_norm_replicas", "collective_timeout", "communication",
-          "convolutions", "data_dir", "deterministic", "device", "epochs", "global_batch_size", "gradient_compression",
+CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "batch_norm_replicas", "clip_probabilities", "collective_timeout",
+          "communication", "convolutions", "data_dir", "deterministic", "device", "epochs", "global_batch_size", "gradient_compression",
           "initial_weights", "input_scale", "learning_rate", "model_dir", "on_checkpoint_failure", "parallelism",
           "precision", "program", "resume", "seed", "steps_per_epoch", "verbose"}
 PROFILE = {"input", "forward", "loss", "backward", "optimizer", "communication", "other", "total"}

@@ -41,6 +41,23 @@ class QuickTest(FitTest):
         history = lockstep.fit(model, x, targets, **options).history
         np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
 
+    def test_options_that_are_set_on_a_made_loss_change_nothing_as_in_keras(self) -> None:
+        x, y = data()
+        targets = keras.utils.to_categorical(y, 4)
+        alone, model = make_model(), make_model()
+        for each in (alone, model):
+            loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+            loss.label_smoothing = 0.5
+            metric = keras.metrics.TopKCategoricalAccuracy(2)
+            metric.k = 4
+            each.compile("sgd", loss, metrics=[metric])
+        self.assertIn("label_smoothing of CategoricalCrossentropy", lockstep.check(model).reason)
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        expected = alone.fit(x, targets, **options).history
+        history = lockstep.fit(model, x, targets, **options).history
+        for name, values in expected.items():
+            np.testing.assert_allclose(history[name], values, rtol=1e-4, err_msg=name)
+
     def test_layers_frozen_after_compile_need_another(self) -> None:
         x, y = data()
         model = make_model()

@@ -11,6 +11,7 @@ struct BinaryCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a sigmoid the loss reads its logits anyway
   double label_smoothing = 0;  ///< moves targets by this fraction toward 0.5
   Reduction reduction = Reduction::sum_over_batch_size;
+  bool clips_probabilities = false;  ///< see SparseCategoricalCrossentropy
 };
 
 /// The mean over the outputs of the binary crossentropy times (1 - q)^gamma, where q is p if y is 1 and 1 - p if y is

@@ -9,6 +9,7 @@ namespace lockstep {
 struct SparseCategoricalCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   Reduction reduction = Reduction::sum_over_batch_size;
+  bool clips_probabilities = false;  ///< as Keras on JAX and PyTorch: never reads logits that from_logits does not tell
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
@@ -17,6 +18,7 @@ struct CategoricalCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   double label_smoothing = 0;  ///< the fraction of each target that is spread over all classes
   Reduction reduction = Reduction::sum_over_batch_size;
+  bool clips_probabilities = false;  ///< see SparseCategoricalCrossentropy
 };
 
 /// The sum of -alpha (1 - p[k])^gamma y[k] log(p[k]), where p is z divided by its sum, or softmax(z) from logits.

@@ -61,7 +61,8 @@ struct Options {
   Communication communication = Communication::automatic;
   Precision precision = Precision::automatic;
   Convolutions convolutions = Convolutions::automatic;
-  bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
+  bool clip_probabilities = false;  ///< compute crossentropies as Keras on JAX and PyTorch, not as on TensorFlow
+  bool allow_tf32 = false;          ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
   Parallelism parallelism = Parallelism::automatic;
   GradientCompression gradient_compression = GradientCompression::none;
   int batch_norm_replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one per worker

@@ -20,7 +20,7 @@ using namespace lockstep::testing;
 
 namespace {
 
-/// Each loss with its defaults, and with other values of its options.
+/// Each loss with its defaults, with other values of its options, and with clipped probabilities.
 std::vector<Loss> all_losses() {
   std::vector<Loss> all;
   for_each_alternative<Loss>([&all]<typename T>(std::type_identity<T>) {
@@ -32,6 +32,7 @@ std::vector<Loss> all_losses() {
     if constexpr (requires { other.apply_class_balancing; }) other.apply_class_balancing = true;
     if constexpr (requires { other.delta; }) other.delta = 0.3;
     all.emplace_back(other);
+    if constexpr (requires { other.clips_probabilities; }) all.emplace_back(T{.clips_probabilities = true});
   });
   return all;
 }

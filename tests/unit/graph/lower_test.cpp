@@ -111,6 +111,17 @@ TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
   CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32, 0.5).inputs[0].byte_divisor() == 2.0F);
 }
 
+TEST_CASE("a crossentropy reads the logits before a softmax, or the probabilities that it clips") {
+  const Sequential model{Input({4}), Dense(3, {.activation = softmax})};
+  const auto is_output_compared = [&](const Loss& loss) {
+    const Graph graph = lower(model, loss, Precision::float32);
+    return graph.forward.back().operands.front().tensor == graph.outputs[0].tensor;
+  };
+  CHECK_FALSE(is_output_compared(CategoricalCrossentropy()));
+  CHECK(is_output_compared(CategoricalCrossentropy{.clips_probabilities = true}));
+  CHECK(is_output_compared(MeanSquaredError()));
+}
+
 TEST_CASE("Rescaling after other layers is an operation, and bytes stay bytes") {
   for (const Layer& before :
        {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {

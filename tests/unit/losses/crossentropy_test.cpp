@@ -1,4 +1,4 @@
-// Crossentropy of outputs that are neither logits nor probabilities, by the formulas of Keras on TensorFlow.
+// Crossentropy of outputs that are neither logits nor probabilities, by Keras' formulas.
 #include "losses/loss_registry.hpp"
 #include "support/catch.hpp"
 
@@ -24,7 +24,7 @@ double divided_then_clipped(const Values& outputs, const Values& targets) {
   return loss;
 }
 
-/// Keras on TensorFlow clips, and passes the logarithm as logits.
+/// Of class indices, Keras on TensorFlow clips, and passes the logarithm as logits.
 double clipped_then_divided(const Values& outputs, const Values& targets) {
   double sum = 0;
   for (const double p : outputs) sum += clip(p);
@@ -70,6 +70,7 @@ TEST_CASE("crossentropies of unnormalised outputs match their formulas and centr
       INFO(output[0] << ' ' << output[1] << ' ' << output[2] << ", targets " << target[0] << ' ' << target[1]);
       check_rule(CategoricalCrossentropy(), output, target, divided_then_clipped);
       check_rule(SparseCategoricalCrossentropy(), output, target, clipped_then_divided);
+      check_rule(SparseCategoricalCrossentropy{.clips_probabilities = true}, output, target, divided_then_clipped);
     }
   }
 }

@@ -72,6 +72,7 @@ TEST_CASE("unset options take the program's defaults", "[options]") {
   CHECK(options.device == Device::automatic);
   CHECK(options.communication == Communication::automatic);
   CHECK(options.precision == Precision::automatic);
+  CHECK_FALSE(options.clip_probabilities);
   CHECK_FALSE(options.allow_tf32);
   CHECK_FALSE(options.deterministic);
   CHECK(options.verbose == 1);
@@ -90,6 +91,7 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
                                                  {"seed", "18446744073709551615"},
                                                  {"precision", "mixed_bfloat16"},
                                                  {"convolutions", "direct"},
+                                                 {"clip-probabilities", "true"},
                                                  {"allow-tf32", "true"},
                                                  {"batch-norm-replicas", "4"},
                                                  {"deterministic", "1"},
@@ -130,6 +132,7 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
   CHECK(options.precision == Precision::mixed_bfloat16);
   CHECK(options.convolutions == Convolutions::direct);
   CHECK(options.batch_norm_replicas == 4);
+  CHECK(options.clip_probabilities);
   CHECK(options.allow_tf32);
   CHECK(options.deterministic);
   CHECK(options.verbose == 2);
