@@ -71,5 +71,5 @@ def worker_command(job: Path, arguments: Arguments, seed: int, as_bytes: bool, e
     command = [find_command(), "worker", "--job", str(job), "--seed", str(seed)]
     command += ["--global-batch-size", str(batch_size), "--verbose", "0", "--collective-timeout", "0"]
     if keras.backend.backend() != "tensorflow":
-        command += ["--clip-probabilities"]
+        command += ["--clip-probabilities"]  # as those backends do
     return command + (["--input-scale", "1"] if as_bytes else [])  # Keras uses bytes as they are

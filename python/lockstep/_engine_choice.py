@@ -122,7 +122,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
         command = [find_command(), "worker", "--job", str(described)]
         code, output = job.run(command)
     if code == 0:
-        return None if task == "predict" else _backend_differs(model)
+        return None if task == "predict" else _tensorflow_differs(model)
     error = error_of(code, output, "")
     if code not in _WRONG_MODEL:
         raise error
@@ -130,7 +130,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
     return with_remedy(reason, "")
 
 
-def _backend_differs(model: Any) -> str | None:
+def _tensorflow_differs(model: Any) -> str | None:
     """Return the crossentropy, loss or metric, that TensorFlow computes otherwise than the native engine.
 
     With --clip-probabilities the native engine computes all crossentropies as the other backends do.

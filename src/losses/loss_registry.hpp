@@ -48,9 +48,6 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
 /// The same loss, computed from logits. `logits_activation_of` the loss must not be none.
 [[nodiscard]] Loss from_logits(Loss loss);
 
-/// The same loss, as Keras on JAX and PyTorch computes it: from clipped probabilities, unless from_logits is set.
-[[nodiscard]] Loss clipping_probabilities(Loss loss);
-
 /// Whether the model's output must be one vector of classes for each example.
 [[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;
 

@@ -82,15 +82,6 @@ std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcep
       loss);
 }
 
-Loss clipping_probabilities(Loss loss) {
-  std::visit(
-      [](auto& options) {
-        if constexpr (requires { options.clips_probabilities; }) options.clips_probabilities = true;
-      },
-      loss);
-  return loss;
-}
-
 Loss from_logits(Loss loss) {
   std::visit(
       []<typename T>(T& options) {

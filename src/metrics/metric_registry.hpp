@@ -45,9 +45,6 @@ struct MetricLists {
 /// Sets what depends on the number of a model's outputs.
 void complete(std::vector<Metric>& metrics, std::int64_t outputs);
 
-/// Makes crossentropies compute as Keras on JAX and PyTorch does.
-void clip_probabilities(std::vector<Metric>& metrics);
-
 /// Calls visitor(name, metric) for each metric, the weighted ones last. A weighted metric of a name that another metric
 /// has is called "weighted_...", as Keras does.
 template <typename Visitor>

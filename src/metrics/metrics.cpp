@@ -48,16 +48,6 @@ void complete(std::vector<Metric>& metrics, std::int64_t outputs) {
   }
 }
 
-void clip_probabilities(std::vector<Metric>& metrics) {
-  for (Metric& metric : metrics) {
-    std::visit(
-        [](auto& options) {
-          if constexpr (requires { options.clips_probabilities; }) options.clips_probabilities = true;
-        },
-        metric);
-  }
-}
-
 bool is_upward(const Metric& metric) noexcept {
   return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::is_upward; }, metric);
 }

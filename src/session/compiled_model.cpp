@@ -72,9 +72,13 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
 
 /// For --clip-probabilities. `options` are OutputOptions, or CompileOptions for a single output.
 void clip_probabilities_of(auto& options) {
-  options.loss = clipping_probabilities(options.loss);
-  clip_probabilities(options.metrics);
-  clip_probabilities(options.weighted_metrics);
+  const auto clip = [](auto& any) {
+    if constexpr (requires { any.clips_probabilities; }) any.clips_probabilities = true;
+  };
+  std::visit(clip, options.loss);
+  for (std::vector<Metric>* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (Metric& metric : *metrics) std::visit(clip, metric);
+  }
 }
 
 }  // namespace

@@ -128,3 +128,10 @@ class InferenceTest(ModelFileTest):
         self.plain.write_text(description(*SMALL, ("Activation", {"activation": "softmax"})))
         self.succeed("--model", self.plain, *COMPILED, *SHORT)
         self.assertAlmostEqual(self.losses()[0], logits[0], delta=1e-3)
+
+    def test_clipped_probabilities_bound_the_loss(self) -> None:
+        """At -log(1e-7), however large the logits are."""
+        self.plain.write_text(description(*SMALL, ("Activation", {"activation": "softmax"})))
+        for options, is_clipped in (((), False), (("--clip-probabilities",), True)):
+            self.succeed("--model", self.plain, *COMPILED, *SHORT, "--input-scale", 1000, *options)
+            self.assertEqual(self.losses()[0] < 16.2, is_clipped, str(self.losses()))

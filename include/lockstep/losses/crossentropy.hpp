@@ -9,7 +9,8 @@ namespace lockstep {
 struct SparseCategoricalCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   Reduction reduction = Reduction::sum_over_batch_size;
-  bool clips_probabilities = false;  ///< as Keras on JAX and PyTorch: never reads logits that from_logits does not tell
+  /// As Keras on JAX and PyTorch: probabilities are clipped to [1e-7, 1 - 1e-7], and a softmax's logits are not read.
+  bool clips_probabilities = false;
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss

@@ -145,7 +145,7 @@ struct CategoricalCrossentropy {
 struct SparseCategoricalCrossentropy {
   bool from_logits = false;
   std::string name = {};
-  bool clips_probabilities = false;  ///< as Keras on JAX and PyTorch: see the loss
+  bool clips_probabilities = false;  ///< see the loss
   friend bool operator==(const SparseCategoricalCrossentropy&, const SparseCategoricalCrossentropy&) = default;
 };
 
