@@ -19,6 +19,7 @@ from lockstep._world import find_command
 _ENGINES = ("auto", "native", "keras")
 _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
+_SUM_TOLERANCE = 1e-3  # of float16 targets
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
 _BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
 _PASSES = (  # layers that return their input or its elements, at least where they do not train
@@ -155,6 +156,23 @@ def _tensorflow_differs(model: Any) -> str | None:
     return None
 
 
+def _tensorflow_takes_for_1(model: Any, targets: Any) -> str | None:
+    """Return which sums of targets TensorFlow's gradient of a categorical crossentropy takes for 1, and are not."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    compared = [_crossentropy_of(loss) for loss in _losses(model, len(getattr(model, "outputs", None) or [None]))]
+    if not any(each is not None and each.activation == "softmax" and not each.is_focal for each in compared):
+        return None
+    for array in map(np.asarray, keras.tree.flatten(targets)):
+        if (
+            array.ndim > 1
+            and array.shape[-1] > 1
+            and np.any(np.abs(array.sum(-1, dtype=np.float64) - 1) > _SUM_TOLERANCE)
+        ):
+            return "TensorFlow's categorical crossentropy takes the sum of targets for 1, and these do not sum to 1"
+    return None
+
+
 class _Crossentropy(NamedTuple):
     activation: str  # that makes its probabilities
     is_focal: bool
@@ -237,7 +255,7 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "the model is not built before it sees data"
     if _has_own_step(model):
         return "the model has a train_step of its own"
-    return None
+    return _tensorflow_takes_for_1(model, y)
 
 
 def beyond_collecting(source: Source) -> str | None:

@@ -119,22 +119,43 @@ def lost_in_file(model: Any, trains: bool = True) -> str | None:
         method = None if each is None or isinstance(each, str) or inspect.isroutine(each) else replaced_method(each)
         if method is not None:
             return f"Keras' file does not hold the {method} that was set on the {kind} {type(each).__name__}"
-        function, options = getattr(each, "fn", getattr(each, "_fn", each)), getattr(each, "_fn_kwargs", {})
+        function = getattr(each, "fn", getattr(each, "_fn", each))
         if _is_own_function(function) and (function is each or _is_of_keras(type(each))):
             return f"Keras' file does not hold your {kind} {function.__name__}"
-        if (
-            not isinstance(each, (keras.losses.Loss, keras.metrics.Metric))
-            or function is each
-            or not callable(function)
-        ):
-            continue
-        defaults = inspect.signature(function).parameters
-        saved = each.get_config()
-        for name, value in options.items():
-            default = defaults[name].default if name in defaults else inspect.Parameter.empty
-            if saved.get(name, default) != value:  # what is computed with, whatever the attribute says
-                return f"Keras' file does not hold the {name} of {type(each).__name__}"
+        option = _lost_option(each) if isinstance(each, (keras.losses.Loss, keras.metrics.Metric)) else None
+        if option is not None:
+            return f"Keras' file does not hold the {option} of {type(each).__name__}"
     return None
+
+
+def _lost_option(item: Any) -> str | None:
+    """Return an option that a loss or metric computes with, and one that is made from its config does not.
+
+    For example, `thresholds` that were set on a Precision: its config has those that it was made with.
+    """
+    if not _is_of_keras(type(item)):
+        return None
+    try:
+        made = vars(type(item).from_config(item.get_config()))
+    except Exception:  # Keras says in many ways what it cannot make
+        return "options"
+    for name, value in vars(item).items():
+        if name == "_built" or not _is_plain(value):  # state, such as variables
+            continue
+        other = made.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            different = next((key for key in value if repr(other.get(key)) != repr(value[key])), None)
+            if different is not None:
+                return str(different)
+        elif repr(other) != repr(value):
+            return str(name).lstrip("_")
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or isinstance(value, (bool, int, float, str, np.generic, np.ndarray))
 
 
 def describe_variables(model: Any) -> list[dict[str, Any]]:

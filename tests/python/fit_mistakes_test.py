@@ -58,6 +58,31 @@ class QuickTest(FitTest):
         for name, values in expected.items():
             np.testing.assert_allclose(history[name], values, rtol=1e-4, err_msg=name)
 
+    def test_thresholds_that_are_set_on_a_made_precision_count_as_in_keras(self) -> None:
+        x, y = data()
+        targets = keras.utils.to_categorical(y, 4)
+        alone, model = make_model(), make_model()
+        for each in (alone, model):
+            metric = keras.metrics.Precision(name="precision")
+            metric.thresholds = [0.3]
+            each.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True), metrics=[metric])
+        self.assertIn("thresholds of Precision", lockstep.check(model).reason)
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        expected = alone.fit(x, targets, **options).history
+        history = lockstep.fit(model, x, targets, **options).history
+        for name, values in expected.items():
+            np.testing.assert_allclose(history[name], values, rtol=1e-4, err_msg=name)
+
+    def test_losses_and_metrics_that_have_trained_are_as_new_ones(self) -> None:
+        x, y = data()
+        targets = keras.utils.to_categorical(y, 4)
+        model = make_model()
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+        metrics = [keras.metrics.Precision(), keras.metrics.AUC(), keras.metrics.F1Score("macro"), "accuracy"]
+        model.compile("sgd", loss, metrics=metrics)
+        model.fit(x, targets, verbose=0)
+        self.assertEqual(lockstep.check(model).engine, "native", lockstep.check(model).reason)
+
     def test_layers_frozen_after_compile_need_another(self) -> None:
         x, y = data()
         model = make_model()

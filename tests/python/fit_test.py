@@ -19,6 +19,7 @@ import keras
 import lockstep
 import numpy as np
 from fit_support import BATCH, EXAMPLES, TOLERANCE, Collect, CollectBatches, FitTest, data, make_model
+from lockstep._engine_choice import beyond_native
 from support import BACKENDS, LIMIT_S
 
 
@@ -74,6 +75,21 @@ class QuickTest(FitTest):
                 self.assertEqual(found.engine, on_tensorflow, found.reason)
                 if on_tensorflow == "keras":
                     self.assertIn("from_logits=True", found.reason)
+
+    def test_targets_whose_sum_tensorflow_takes_for_1_are_left_to_it(self) -> None:
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "softmax")])
+        for loss, targets, on_tensorflow in (
+            ("categorical_crossentropy", np.eye(4), "native"),
+            ("categorical_crossentropy", np.full((4, 4), 0.25, np.float32), "native"),
+            ("categorical_crossentropy", np.ones((4, 4)), "keras"),
+            ("mse", np.ones((4, 4)), "native"),
+        ):
+            model.compile("sgd", loss)
+            problem = beyond_native(model, targets, None, None)
+            self.assertIsNone(problem)
+            with mock.patch.object(keras.backend, "backend", return_value="tensorflow"):
+                problem = beyond_native(model, targets, None, None)
+            self.assertEqual("native" if problem is None else "keras", on_tensorflow, problem)
 
     def test_weights_of_classes_and_examples_as_keras(self) -> None:
         x, y = data()
