@@ -9,6 +9,7 @@
 #include "cli/model_settings.hpp"
 #include "cli/why_unfit.hpp"
 #include "core/format_number.hpp"
+#include "core/join_words.hpp"
 #include "core/printable.hpp"
 #include "options/parse_rows.hpp"
 
@@ -129,14 +130,23 @@ bool lacks_checksums(const fs::path& file) {
   }
 }
 
+/// " with --loss and --metrics in place of the file's"; empty if none is given.
+std::string describe_overrides(const ModelSettings& settings) {
+  std::vector<std::string> given;
+  if (settings.optimizer) given.emplace_back("--optimizer");
+  if (settings.loss) given.emplace_back("--loss");
+  if (settings.metrics) given.emplace_back("--metrics");
+  return given.empty() ? "" : " with " + join_words(given, "and") + " in place of the file's";
+}
+
 /// What a check of these files says that found nothing.
 std::string verdict(const InspectOptions& options, const std::vector<fs::path>& files) {
+  const std::string data = options.data.data_dir.empty() ? "" : ", for the data of " + options.data.data_dir.string();
   const std::string purpose =
       options.purpose == Purpose::none
           ? ""
-          : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
-                        fs::is_directory(options.path) ? "each" : "it",
-                        options.data.data_dir.empty() ? "" : " with the data of " + options.data.data_dir.string());
+          : fmt::format("; lockstep {} takes {}{}{}", to_string(options.purpose),
+                        fs::is_directory(options.path) ? "each" : "it", describe_overrides(options.settings), data);
   const std::ptrdiff_t unprotected = std::ranges::count_if(files, lacks_checksums);
   const std::string warning =
       unprotected == 0 ? ""

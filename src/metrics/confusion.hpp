@@ -214,7 +214,8 @@ struct MetricTraits<metrics::FBetaScore> : ScoreTraits {
 
   static void fields(auto& visit, auto& score) {
     ScoreTraits::fields(visit, score);
-    visit.optional("beta", score.beta, positive);
+    visit.optional("beta", score.beta,
+                   Interval{.min = 0, .max = 1e18, .includes_min = false});  // its square is a float
   }
   static double value(const metrics::FBetaScore& score, std::span<const double> sums, double /*total*/) {
     return score_of(score.average, score.beta, sums);

@@ -16,6 +16,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <span>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -68,6 +70,21 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
     case Parallelism::data: break;
   }
   return {.reason = "requested by --parallelism data"};
+}
+
+/// Which of a model's losses and metrics clip probabilities, which Keras' configs do not say: "010"; empty if none
+/// does.
+std::string describe_clipping(std::span<const OutputOptions> outputs) {
+  std::string clipping;
+  const auto append = [&clipping](const auto& any) {
+    if constexpr (requires { any.clips_probabilities; }) clipping += any.clips_probabilities ? '1' : '0';
+  };
+  for (const OutputOptions& output : outputs) {
+    std::visit(append, output.loss);
+    for (const Metric& metric : output.metrics) std::visit(append, metric);
+    for (const Metric& metric : output.weighted_metrics) std::visit(append, metric);
+  }
+  return clipping.find('1') == std::string::npos ? "" : clipping;
 }
 
 /// For --clip-probabilities. `options` are OutputOptions, or CompileOptions for a single output.
@@ -123,7 +140,7 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
 KeyValues CompiledModel::identity() const {
   return {{"the model", outline_of(architecture)},
           {"the layers' options", layers_to_json(architecture)},
-          {"how the model is compiled", training_config_to_json(options)}};
+          {"how the model is compiled", training_config_to_json(options) + describe_clipping(outputs)}};
 }
 
 void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {

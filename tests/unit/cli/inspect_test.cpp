@@ -141,7 +141,7 @@ TEST_CASE("--data-dir tells whether a command takes the data") {
   };
   const Result good = run_with(write("good.npy", Shape{2, 2}, {1, 2, 3, 4}));
   CHECK(good.code == ExitCode::success);
-  require_words(good.out, {"lockstep predict takes it with the data of", "good.npy"});
+  require_words(good.out, {"lockstep predict takes it, for the data of", "good.npy"});
   const Result wide = run_with(write("wide.npy", Shape{2, 3}, {1, 2, 3, 4, 5, 6}));
   CHECK(wide.code == ExitCode::data);
   require_words(wide.err, {"whole.keras", "examples of shape (2,)", "wide.npy", "(3,)"});
@@ -190,7 +190,9 @@ TEST_CASE("--for tells whether a command takes the model") {
     return run_lockstep(args);
   };
   CHECK(run_with("train", {"--loss", "mean_squared_error", "--optimizer", "sgd"}).code == ExitCode::success);
-  CHECK(run_with("evaluate", {"--loss", "mean_squared_error"}).code == ExitCode::success);
+  const Result with_loss = run_with("evaluate", {"--loss", "mean_squared_error"});
+  CHECK(with_loss.code == ExitCode::success);
+  require_words(with_loss.out, {"lockstep evaluate takes it with --loss in place of the file's"});
   require_words(run_with("train", {"--loss", "mean_squared_error"}).err, {"is not compiled", "give --optimizer"});
   CHECK(run_with("predict", {"--loss", "mean_squared_error"}).code == ExitCode::usage);
   CHECK(run_with("evaluate", {"--optimizer", "sgd"}).code == ExitCode::usage);

@@ -161,6 +161,9 @@ TEST_CASE("a backup of another job is rejected with both values") {
   other.optimizer = SGD();
   CHECK(contains(refusal_of(other), "how the model is compiled"));
   other = first;
+  other.clips_probabilities = true;
+  CHECK(contains(refusal_of(other), "how the model is compiled"));
+  other = first;
   other.examples = 30;
   CHECK(contains(refusal_of(other), "the data was 29 examples"));
   other = first;

@@ -108,6 +108,7 @@ struct Program {
   bool shuffle = true;
   int validation_freq = 1;
   double dropout = 0.4;
+  bool clips_probabilities = false;
 
   struct Result {
     std::vector<NamedTensor> weights;
@@ -124,7 +125,8 @@ struct Program {
     const Examples data = make_examples(network, logits, static_cast<int>(examples), 3);
     const Examples validation = make_examples(network, logits, 11, 5);
     Model model = strategy.build(network_with(dropout));
-    model.compile({.optimizer = optimizer, .loss = logits, .metrics = {accuracy}});
+    const SparseCategoricalCrossentropy loss{.from_logits = true, .clips_probabilities = clips_probabilities};
+    model.compile({.optimizer = optimizer, .loss = loss, .metrics = {accuracy}});
     int steps = 0;
     std::vector<AnyCallback> callbacks{
         EarlyStopping({.min_delta = min_delta, .patience = patience, .restore_best_weights = true}),
