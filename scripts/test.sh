@@ -28,21 +28,30 @@ declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=12 [saniti
 failed=()
 notes=()
 times_file=$(mktemp)
-trap 'rm -f "$times_file"' EXIT
+output_file=$(mktemp)   # of the check that runs
+failures_file=$(mktemp) # the end of the output of each check that failed
+trap 'rm -f "$times_file" "$output_file" "$failures_file"' EXIT
 # Sets `processor_time` to the processor time of this script's children so far, in seconds.
 read_processor_time() {
   times >"$times_file" # not in a subshell, which would report its own times
   processor_time=$(awk 'NR == 2 { gsub(/s/, ""); split($1, u, "m"); split($2, k, "m"); print int(60 * (u[1] + k[1]) + u[2] + k[2]) }' "$times_file")
 }
 
-# check NAME COMMAND...: runs the command and records its time and whether it failed
+# check NAME COMMAND...: runs the command, and records its time and whether it failed. --full keeps the end of a failed
+# check's output for this script's end: its output is long.
 check() {
   local name=$1 began=$SECONDS processor_time code=0
   shift
   read_processor_time
   local before=$processor_time
   printf '\n== %s\n' "$name"
-  "$@" || code=$?
+  if [ $full = 1 ]; then
+    "$@" > >(tee "$output_file") 2>&1 || code=$?
+    wait $!
+    [ $code = 0 ] || { printf '\n== %s failed; the end of its output:\n' "$name" && tail -n 60 "$output_file"; } >>"$failures_file"
+  else
+    "$@" || code=$?
+  fi
   read_processor_time
   local used=$((processor_time - before)) limit=$((60 * ${budget[$name]:-0}))
   if [ $full = 1 ] && [ $limit -gt 0 ] && [ $((2 * used)) -gt $((3 * limit)) ]; then
@@ -236,6 +245,7 @@ fi
 
 [ -n "${LOCKSTEP_MNIST_DIR:-}" ] || notes+=("LOCKSTEP_MNIST_DIR is not set: tests with real MNIST skipped")
 [ -e /dev/nvidia0 ] || notes+=("no CUDA device: GPU tests ran on a fake GPU, or were skipped if this build has CUDA")
+cat "$failures_file"
 printf '\n'
 for note in "${notes[@]}"; do printf '%s\n' "$note"; done
 if [ ${#failed[@]} -gt 0 ]; then
