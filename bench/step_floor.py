@@ -200,14 +200,14 @@ def aligned(lines: list[list[str]], names: int) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    head = ["model", "precision", "workers", "step", "epoch's", "bare", "ratio", "", "kernels", *OTHERS, "isolated"]
+    head = ["model", "precision", "workers", "step", "epoch's", "bare", "ratio", "", "kernels", *OTHERS, "isolated", "in sequence"]
     lines = [head]
     for row in rows:
         case, ratio = row.case, row.median(lambda s: s.ratio)
         figures = [row.median(lambda s: s.profile["total"]), row.median(lambda s: s.median_epoch_ms)]
         figures.append(row.median(lambda s: s.floor["bare_ms"]))
         parts = [row.median(lambda s, kind=kind: s.of(kind)) for kind in ("kernels", *OTHERS)]
-        parts.append(row.median(lambda s: s.floor["lockstep_ms"]))
+        parts += [row.median(lambda s, key=key: s.floor[key]) for key in ("lockstep_ms", "bare_in_sequence_ms")]
         lines.append(
             [case.model, case.precision, str(case.workers)]
             + [f"{figure:.2f}" for figure in figures]
@@ -243,8 +243,8 @@ def spelled(name: str, sample: Sample) -> str:
 LEGEND = f"""
 step = kernels + optimizer + input + communication + waiting + other, as rank 0's profile splits it. epoch's: the step from
 the median epoch's examples per second. bare: oneDNN's primitives and one optimizer pass, each timed separately. isolated:
-Lockstep's operations, each timed separately. "!": ratio above {PROMISE}, of
-Keras models above {PROMISE_OF_KERAS_MODELS}. All are medians, so parts may not add up exactly."""
+Lockstep's operations, each timed separately. in sequence: the bare kernels, one after the other, so that each finds its
+input in memory, not in a cache. "!": ratio above {PROMISE}, of Keras models above {PROMISE_OF_KERAS_MODELS}. All are medians, so parts may not add up exactly."""
 
 
 def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path:
@@ -267,6 +267,7 @@ def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path
                 **asdict(row.case),
                 "step_ms": round(row.median(lambda s: s.profile["total"]), 4),
                 "bare_ms": round(row.median(lambda s: s.floor["bare_ms"]), 4),
+                "bare_in_sequence_ms": round(row.median(lambda s: s.floor["bare_in_sequence_ms"]), 4),
                 "ratio": round(row.median(lambda s: s.ratio), 3),
                 "samples": [asdict(sample) for sample in row.samples],
             }

@@ -1,6 +1,6 @@
 // Prints the floor of a step, the sum of its bare kernels, and the sum of Lockstep's operations, as JSON. One thread.
-// Each figure is the median over rounds in which all rows take turns. bench/step_floor.py compares them with real
-// steps.
+// Each figure is the median over rounds in which all rows take turns, with warm caches; the bare kernels also run one
+// after the other. bench/step_floor.py compares them with real steps.
 //
 //   taskset -c 0 build/release/bin/step_floor [ROUNDS [JOB ...]]       a JOB: keras_mnist/64/f32, FILE.keras/32/f32
 //
@@ -64,8 +64,13 @@ struct TimedRow {
   std::vector<Timing> bare = {};  ///< in the order of `kernels`: all algorithms of all parts
 };
 
-/// The sum of the fastest algorithms of all parts, in seconds. Appends their names to `names`.
-double sum_of_fastest(TimedRow& timed, std::string& names) {
+/// The fastest algorithms of all parts.
+struct Fastest {
+  double milliseconds = 0;  ///< their sum
+  std::vector<BareKernel> kernels = {};
+};
+
+Fastest fastest_of(TimedRow& timed) {
   std::vector<std::pair<double, const BareKernel*>> chosen;
   for (std::size_t i = 0; i < timed.kernels.size(); ++i) {
     const std::pair candidate{timed.bare[i].median(), &timed.kernels[i]};
@@ -77,14 +82,22 @@ double sum_of_fastest(TimedRow& timed, std::string& names) {
       *same = candidate;
     }
   }
-  double sum = 0;
-  std::vector<BareKernel> kernels;
+  Fastest fastest;
   for (const auto& [milliseconds, kernel] : chosen) {
-    sum += milliseconds;
-    kernels.push_back(*kernel);
+    fastest.milliseconds += milliseconds;
+    fastest.kernels.push_back(*kernel);
   }
-  names = describe(kernels);
-  return sum;
+  return fastest;
+}
+
+/// The milliseconds of all kernels, one after the other, as in a step: what a kernel reads has left the caches since
+/// the last pass.
+double time_in_sequence(const std::vector<BareKernel>& kernels, int passes) {
+  Timing sequence{[&kernels] {
+    for (const BareKernel& kernel : kernels) kernel.run();
+  }};
+  for (int pass = 0; pass < passes; ++pass) sequence.round();
+  return sequence.median();
 }
 
 double rounded(double milliseconds) { return std::round(milliseconds * 1e4) / 1e4; }
@@ -105,6 +118,7 @@ Json measure(const Job& job, int rounds) {
   }
   double ours = 0;
   double bare = 0;
+  std::vector<BareKernel> kernels;
   Json operations = Json::array();
   for (TimedRow& timed : rows) {
     Json entry{{"name", timed.row.name},
@@ -112,17 +126,21 @@ Json measure(const Job& job, int rounds) {
                {"lockstep", work.implementation(timed.row)}};
     ours += timed.ours.median();
     if (!timed.kernels.empty()) {
-      std::string names;
-      const double milliseconds = sum_of_fastest(timed, names);
-      entry["bare_ms"] = rounded(milliseconds);
-      entry["bare"] = names;
-      bare += milliseconds;
+      const Fastest fastest = fastest_of(timed);
+      entry["bare_ms"] = rounded(fastest.milliseconds);
+      entry["bare"] = describe(fastest.kernels);
+      bare += fastest.milliseconds;
+      kernels.insert(kernels.end(), fastest.kernels.begin(), fastest.kernels.end());
     }
     operations.push_back(std::move(entry));
   }
-  return {{"model", job.model},           {"local_batch", job.local_batch},
-          {"ranks", job.ranks},           {"precision", job.bfloat16 ? "mixed_bfloat16" : "float32"},
-          {"lockstep_ms", rounded(ours)}, {"bare_ms", rounded(bare)},
+  return {{"model", job.model},
+          {"local_batch", job.local_batch},
+          {"ranks", job.ranks},
+          {"precision", job.bfloat16 ? "mixed_bfloat16" : "float32"},
+          {"lockstep_ms", rounded(ours)},
+          {"bare_ms", rounded(bare)},
+          {"bare_in_sequence_ms", rounded(time_in_sequence(kernels, std::max(rounds / 4, 1)))},
           {"operations", operations}};
 }
 
