@@ -2,160 +2,36 @@
 #include "checkpoint/directory_lock.hpp"
 
 #include "checkpoint/file_system.hpp"
+#include "checkpoint/finished_job.hpp"
 #include "checkpoint/write_guard.hpp"
 #include "core/clock.hpp"
-#include "core/digest.hpp"
 #include "core/log.hpp"
-#include "core/printable.hpp"
 #include "core/process_identity.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <unistd.h>
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace fs = std::filesystem;
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t max_record_bytes = 4096;
-
-fs::path lock_file_in(const fs::path& directory) { return directory / ".lockstep.lock"; }
-
-struct Record {
-  DirectoryOwner owner;
-  std::string process;
-  std::string keeper;
-  std::string path_digest;
-};
-
-std::optional<Record> read_record(const FileDescriptor& file) {
-  std::array<char, max_record_bytes> bytes{};
-  const ssize_t size = pread(file.number(), bytes.data(), bytes.size(), 0);
-  if (size <= 0) return std::nullopt;
-  const auto json = nlohmann::json::parse(bytes.begin(), bytes.begin() + size, nullptr, false);
-  const auto text = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
-  };
-  if (!json.is_object()) return std::nullopt;
-  const auto number = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
-  };
-  const auto flag = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && *value == true;
-  };
-  return Record{{.job = text("job"),
-                 .command = text("command"),
-                 .contents = {.settings = text("settings"), .origin = text("origin")},
-                 .launch = text("launch"),
-                 .generation = number("generation"),
-                 .program = text("program"),
-                 .host = text("host"),
-                 .has_begun = flag("has_begun"),
-                 .has_finished = flag("has_finished"),
-                 .model = text("model"),
-                 .model_digest = text("model_digest"),
-                 .has_overwritten_origin = flag("has_overwritten_origin"),
-                 .nonfinite_step = number("nonfinite_step")},
-                text("process"),
-                text("keeper"),
-                text("path_digest")};
-}
-
 void require_record_file(const FileDescriptor& file, const fs::path& path) {
   struct stat status {};
   if (fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode)) return;
   throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
-}
-
-/// A path may be longer than a record.
-std::string digest_of_path(const fs::path& path) { return to_hex(fnv1a(path.native())); }
-
-/// Returns 0 or errno.
-int write_record(const FileDescriptor& file, const DirectoryOwner& owner, const std::string& keeper,
-                 const fs::path& directory) {
-  std::string text = nlohmann::json{{"job", owner.job},
-                                    {"command", owner.command},
-                                    {"settings", owner.contents.settings},
-                                    {"origin", owner.contents.origin},
-                                    {"launch", owner.launch},
-                                    {"generation", owner.generation},
-                                    {"program", owner.program},
-                                    {"host", owner.host},
-                                    {"has_begun", owner.has_begun},
-                                    {"has_finished", owner.has_finished},
-                                    {"model", owner.model},
-                                    {"model_digest", owner.model_digest},
-                                    {"has_overwritten_origin", owner.has_overwritten_origin},
-                                    {"nonfinite_step", owner.nonfinite_step},
-                                    {"process", process_identity()},
-                                    {"keeper", keeper},
-                                    {"path_digest", digest_of_path(directory)}}
-                         .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                     "\n";
-  // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.
-  constexpr std::size_t usual_bytes = 1024;
-  struct stat status {};
-  if (fstat(file.number(), &status) != 0) return errno;
-  const std::size_t size = std::max({usual_bytes, text.size(), static_cast<std::size_t>(status.st_size)});
-  text.append(std::min(size, max_record_bytes) > text.size() ? std::min(size, max_record_bytes) - text.size() : 0, ' ');
-  const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
-  if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;
-  return fsync(file.number()) == 0 ? 0 : errno;
-}
-
-/// The name of the model that the last run saved in the directory, as history.json tells; empty if it is not there.
-std::string name_of_saved_model(const fs::path& directory) {
-  std::ifstream stream(directory / "history.json", std::ios::binary);
-  const nlohmann::json history = nlohmann::json::parse(stream, nullptr, false);
-  if (!history.is_object()) return {};
-  const auto file = history.find("file");
-  std::error_code unknown;
-  return file != history.end() && file->is_string() &&
-                 fs::exists(directory / file->get_ref<const std::string&>(), unknown)
-             ? file->get<std::string>()
-             : std::string();
-}
-
-std::string digest_of_file(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::vector<char> block(std::size_t{1} << 20U);
-  Digest digest;
-  while (stream.read(block.data(), std::ssize(block)) || stream.gcount() > 0)
-    digest.add(block.data(), static_cast<std::size_t>(stream.gcount()));
-  if (!stream.eof()) throw_io_error("cannot read " + file.string(), errno);
-  return digest.to_string();
-}
-
-bool are_known_to_differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
-
-std::string describe(const std::optional<Record>& record) {
-  if (!record || record->owner.job.empty()) return "another job";
-  const DirectoryOwner& owner = record->owner;
-  return fmt::format("job {} ({} on {}{})", printable(owner.job), printable(owner.program), printable(owner.host),
-                     owner.generation > 0 ? fmt::format(", generation {}", owner.generation) : "");
 }
 
 }  // namespace
@@ -209,14 +85,14 @@ void DirectoryLock::adopt(const DirectoryOwner& last) {
 /// Replaces the lock file that the keeper kept, so that a process of the generation before, if one still runs, notices
 /// before it publishes anything. The directory is locked all the while. Returns false if the call must be repeated.
 bool DirectoryLock::try_to_succeed(const FileDescriptor& kept, const LockKeeper& keeper) {
-  const fs::path path = lock_file_in(path_);
+  const fs::path path = record_file_in(path_);
   const fs::path next = path.string() + ".next";
-  if (const std::optional<Record> record = read_record(kept)) continue_from(record->owner);
+  if (const std::optional<DirectoryRecord> record = read_record(kept)) continue_from(record->owner);
   unlink(next.c_str());  // of a generation that was killed here
   FileDescriptor file(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   if (!file.valid()) throw_io_error("cannot write " + next.string(), errno);
   (void)try_lock(file);
-  const int problem = write_record(file, owner_, keeper_, path_);
+  const int problem = write_record(file, to_record());
   if (problem == 0) keeper.keep(file);
   if (problem != 0 || !is_path_of(path, kept) || rename(next.c_str(), path.c_str()) != 0) {
     const int error = problem != 0 ? problem : errno;
@@ -229,20 +105,56 @@ bool DirectoryLock::try_to_succeed(const FileDescriptor& kept, const LockKeeper&
   return true;
 }
 
-/// Returns false if the call must be repeated.
-bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
-  const fs::path path = lock_file_in(path_);
-  for (const FileDescriptor& kept : keeper.kept) {
-    if (is_path_of(path, kept)) return try_to_succeed(kept, keeper);
-  }
+/// Of the directory that this path named, if its lock file was removed, what was recorded in it. Throws if the
+/// directory itself is another one now.
+void DirectoryLock::continue_from_kept(const LockKeeper& keeper) {
   for (const FileDescriptor& kept : keeper.kept) {
     struct stat status {};
     const bool was_removed = fstat(kept.number(), &status) != 0 || status.st_nlink == 0;
-    const std::optional<Record> record = read_record(kept);
+    const std::optional<DirectoryRecord> record = read_record(kept);
     if (!record || record->path_digest != digest_of_path(path_)) continue;
     if (!was_removed) refuse_other_directory();
     continue_from(record->owner);  // the last one is the newest
   }
+}
+
+/// Of a lock that another process holds, or this one by another descriptor. Returns false if it is to be tried again.
+bool DirectoryLock::try_to_share(FileDescriptor file, const std::optional<DirectoryRecord>& record, double wait_until) {
+  const fs::path path = record_file_in(path_);
+  // A new file is a new lock. The old owner, if it lives, notices before it publishes anything.
+  const auto replace_file = [&] {
+    if (is_path_of(path, file)) unlink(path.c_str());
+  };
+  if (record && record->process == process_identity()) {
+    adopt(record->owner);
+    file_ = std::move(file);
+    return true;
+  }
+  if (record && has_died(record->process) && (record->keeper.empty() || has_died(record->keeper))) {
+    // The owner's successor, which has the lock but has not written its record yet, does so within this time.
+    constexpr double until_recorded_s = 2;
+    continue_from(record->owner);  // the next lock file has no record
+    if (!dead_since_) dead_since_ = monotonic_seconds();
+    if (monotonic_seconds() > *dead_since_ + until_recorded_s) replace_file();
+    return false;
+  }
+  if (record && is_earlier_generation(record->owner)) {
+    continue_from(record->owner);
+    if (monotonic_seconds() > wait_until) replace_file();
+    return false;
+  }
+  refuse(record && record->owner.job == owner_.job,
+         fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
+                     path_.string(), describe(record)));
+}
+
+/// Returns false if the call must be repeated.
+bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
+  const fs::path path = record_file_in(path_);
+  for (const FileDescriptor& kept : keeper.kept) {
+    if (is_path_of(path, kept)) return try_to_succeed(kept, keeper);
+  }
+  continue_from_kept(keeper);
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
   const bool is_of_other_user = !file.valid() && errno == EACCES;
   if (is_of_other_user) file = open_for_lock(path);
@@ -250,31 +162,8 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
   if (!file.valid()) throw_io_error("cannot write " + path.string(), is_of_other_user ? EACCES : errno);
   require_record_file(file, path);
   const int error = try_lock(file);
-  const std::optional<Record> record = read_record(file);
-  if (error == EWOULDBLOCK) {
-    if (record && record->process == process_identity()) {
-      adopt(record->owner);
-      file_ = std::move(file);
-      return true;
-    }
-    if (record && has_died(record->process) && (record->keeper.empty() || has_died(record->keeper))) {
-      // The owner's successor, which has the lock but has not written its record yet, does so within this time.
-      constexpr double until_recorded_s = 2;
-      continue_from(record->owner);  // the next lock file has no record
-      if (!dead_since_) dead_since_ = monotonic_seconds();
-      if (monotonic_seconds() > *dead_since_ + until_recorded_s && is_path_of(path, file)) unlink(path.c_str());
-      return false;
-    }
-    if (record && is_earlier_generation(record->owner)) {
-      // A new file is a new lock. The old owner notices before it publishes anything.
-      continue_from(record->owner);
-      if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
-      return false;
-    }
-    refuse(record && record->owner.job == owner_.job,
-           fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
-                       path_.string(), describe(record)));
-  }
+  const std::optional<DirectoryRecord> record = read_record(file);
+  if (error == EWOULDBLOCK) return try_to_share(std::move(file), record, wait_until);
   if (error != 0) {
     log_warning(fmt::format(
         "{} is on a file system without locks ({}), so a second job that writes there would not be noticed; "
@@ -289,7 +178,7 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
     file = FileDescriptor(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (!file.valid() || try_lock(file) == EWOULDBLOCK) return false;
   }
-  if (const int problem = write_record(file, owner_, keeper_, path_); problem != 0) {
+  if (const int problem = write_record(file, to_record()); problem != 0) {
     if (!record) unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
   }
@@ -299,13 +188,13 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
 }
 
 void DirectoryLock::require_held() const {
-  const fs::path path = lock_file_in(path_);
+  const fs::path path = record_file_in(path_);
   if (is_path_of(path, file_)) return;
   const FileDescriptor other = open_for_lock(path);
   if (!other.valid() && errno != ENOENT && errno != ENOTDIR)
     throw_io_error(fmt::format("cannot write to {}: cannot read {}", path_.string(), path.string()), errno);
   if (other.valid()) {
-    const std::optional<Record> record = read_record(other);
+    const std::optional<DirectoryRecord> record = read_record(other);
     refuse(record && record->owner.job == owner_.job,
            fmt::format("{} belongs to {} now, so this process writes nothing more there", path_.string(),
                        describe(record)));
@@ -330,8 +219,7 @@ void DirectoryLock::record_overwriting_origin() {
 
 void DirectoryLock::record_finish() {
   owner_.has_finished = true;
-  owner_.model = name_of_saved_model(path_);
-  if (owner_.outlives_launchers && !owner_.model.empty()) owner_.model_digest = digest_of_file(path_ / owner_.model);
+  set_saved_model(owner_, path_);
   record();
 }
 
@@ -340,71 +228,30 @@ void DirectoryLock::record_nonfinite(std::uint64_t step) {
   record();
 }
 
+DirectoryRecord DirectoryLock::to_record() const {
+  return {.owner = owner_, .process = process_identity(), .keeper = keeper_, .path_digest = digest_of_path(path_)};
+}
+
 void DirectoryLock::record() {
-  if (const int problem = write_record(file_, owner_, keeper_, path_); problem != 0)
-    throw_io_error("cannot write " + lock_file_in(path_).string(), problem);
+  if (const int problem = write_record(file_, to_record()); problem != 0)
+    throw_io_error("cannot write " + record_file_in(path_).string(), problem);
 }
 
 void DirectoryLock::release_finished(bool keeps_record) noexcept {
-  const fs::path path = lock_file_in(path_);
+  const fs::path path = record_file_in(path_);
   if (!is_path_of(path, file_)) return;
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 
-void require_job_id(const std::string& job) {
-  constexpr std::size_t max_characters = 256;  // the record of a directory has a bounded length
-  const auto is_plain = [](unsigned char c) { return c >= ' ' && c < 0x7f; };
-  if (job.size() <= max_characters && std::ranges::all_of(job, is_plain)) return;
-  throw UsageError(fmt::format(
-      "the job id (--job-id, LOCKSTEP_JOB_ID) is '{}'{}, but must be at most {} characters of ASCII",
-      printable(job.substr(0, max_characters)), job.size() > max_characters ? " and more" : "", max_characters));
-}
-
-bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
-  const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
-  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
-  std::error_code unknown;
-  if (const std::string& model = record->owner.model; !model.empty() && !fs::exists(directory / model, unknown))
-    return false;
-  const JobContents& contents = record->owner.contents;
-  const char* difference = nullptr;
-  if (are_known_to_differ(record->owner.command, job.command)) {
-    difference = "another command line or other variables";
-  } else if (are_known_to_differ(contents.settings, job.contents.settings)) {
-    difference = "another model, other data or other settings";
-  } else if (are_known_to_differ(contents.origin, job.contents.origin) && !record->owner.has_overwritten_origin) {
-    difference = "other initial weights";
-  }
-  if (difference == nullptr && !record->owner.model_digest.empty() &&
-      digest_of_file(directory / record->owner.model) != record->owner.model_digest) {
-    throw UsageError(
-        fmt::format("job {} has finished, but {} is not the model that it wrote; restore that one, or remove the file "
-                    "to train again",
-                    printable(job.job), (directory / record->owner.model).string()));
-  }
-  if (difference == nullptr) return true;
-  throw UsageError(
-      fmt::format("job {} has finished in {}, but it had {}; name this job otherwise (--job-id, "
-                  "LOCKSTEP_JOB_ID)",
-                  printable(job.job), directory.string(), difference));
-}
-
-std::string digest_of_command(std::span<const std::string> command) {
-  Digest digest;
-  for (const std::string& argument : command) digest.add(argument.c_str(), argument.size() + 1);
-  return digest.to_string();
-}
-
 void require_not_owned_by_another(const fs::path& file) {
   const fs::path directory = directory_of(file);
-  const FileDescriptor lock = open_for_lock(lock_file_in(directory));
+  const FileDescriptor lock = open_for_lock(record_file_in(directory));
   if (!lock.valid() && errno == ENOENT) return;
   if (!lock.valid()) {
-    throw_io_error(fmt::format("cannot write {}: cannot read {}", file.string(), lock_file_in(directory).string()),
+    throw_io_error(fmt::format("cannot write {}: cannot read {}", file.string(), record_file_in(directory).string()),
                    errno);
   }
-  const std::optional<Record> record = read_record(lock);
+  const std::optional<DirectoryRecord> record = read_record(lock);
   if (record && record->process == process_identity()) return;
   if (try_lock(lock) != EWOULDBLOCK) return;
   throw PeerError(fmt::format("{} belongs to {} now, so this process writes nothing more there", directory.string(),

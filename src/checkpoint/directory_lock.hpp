@@ -2,41 +2,17 @@
 // and a process that has lost the directory to a later generation of its own job publishes nothing more.
 #pragma once
 
+#include "checkpoint/directory_record.hpp"
 #include "core/file_descriptor.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace lockstep {
-
-/// What a job computes with, beyond the words of its command line. Empty: unknown, and equal to everything.
-struct JobContents {
-  std::string settings;  ///< the digest of model, data and options
-  std::string origin;    ///< the digest of weights and optimizer state that were read from files
-};
-
-/// Who writes to a directory.
-struct DirectoryOwner {
-  std::string job;                  ///< unique per job; equal in all of its generations
-  bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
-  std::string command = {};         ///< the digest of the command line
-  JobContents contents = {};
-  std::string launch = {};        ///< of the launcher that counts the generations
-  std::uint64_t generation = 0;   ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program = {};       ///< for messages: "keras_mnist"
-  std::string host = {};          ///< for messages
-  bool has_begun = false;         ///< the backups in the directory are this job's own
-  bool has_finished = false;      ///< the job has written all that it was to write
-  std::string model = {};         ///< the name of the model in the directory when the job had finished; empty: none
-  std::string model_digest = {};  ///< of that file's bytes
-  bool has_overwritten_origin = false;  ///< the job has written to a file of its initial weights
-  std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
-};
 
 /// Who keeps a job's locks from one generation of its workers to the next: the launcher of its chief. Without one, any
 /// other job could take the directory while the workers restart.
@@ -102,7 +78,10 @@ class DirectoryLock {
   void continue_from(const DirectoryOwner& last);
   void adopt(const DirectoryOwner& last);
   void record();
+  [[nodiscard]] DirectoryRecord to_record() const;
+  void continue_from_kept(const LockKeeper& keeper);
   [[nodiscard]] bool try_to_succeed(const FileDescriptor& kept, const LockKeeper& keeper);
+  [[nodiscard]] bool try_to_share(FileDescriptor file, const std::optional<DirectoryRecord>& record, double wait_until);
   [[nodiscard]] bool try_to_own(const LockKeeper& keeper, double wait_until);
 
   std::filesystem::path path_;
@@ -113,16 +92,5 @@ class DirectoryLock {
   std::optional<double> dead_since_;  ///< when the lock was first seen to outlive its owner
   FileDescriptor file_;
 };
-
-/// Throws UsageError unless the id of a job can be recorded.
-void require_job_id(const std::string& job);
-
-/// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
-/// command, or of other contents: then two jobs have the same name; and if the job's model is not the one that it
-/// wrote. A job whose model is gone has not finished. Throws IoError if the model cannot be read.
-[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
-
-/// The digest of a command line and the variables that set its options, for DirectoryOwner::command.
-[[nodiscard]] std::string digest_of_command(std::span<const std::string> command);
 
 }  // namespace lockstep

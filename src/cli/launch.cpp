@@ -1,7 +1,7 @@
 // See launch.hpp.
 #include "cli/launch.hpp"
 
-#include "checkpoint/directory_lock.hpp"
+#include "checkpoint/finished_job.hpp"
 #include "cluster/config/job_token.hpp"
 #include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"

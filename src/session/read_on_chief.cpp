@@ -1,6 +1,7 @@
 // See read_on_chief.hpp.
 #include "session/read_on_chief.hpp"
 
+#include "checkpoint/finished_job.hpp"
 #include "checkpoint/keras/keras_h5.hpp"
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"

@@ -1,7 +1,7 @@
 // See strategy.hpp.
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
-#include "checkpoint/directory_lock.hpp"
+#include "checkpoint/finished_job.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
 #include "core/log.hpp"

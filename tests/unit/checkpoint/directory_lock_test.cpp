@@ -4,6 +4,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/file_system.hpp"
+#include "checkpoint/finished_job.hpp"
 #include "checkpoint/owned_directories.hpp"
 #include "cluster/net/kept_files.hpp"
 #include "core/file_descriptor.hpp"

@@ -1,0 +1,127 @@
+// See directory_record.hpp.
+#include "checkpoint/directory_record.hpp"
+
+#include "core/digest.hpp"
+#include "core/printable.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t max_record_bytes = 4096;
+
+}  // namespace
+
+fs::path record_file_in(const fs::path& directory) { return directory / ".lockstep.lock"; }
+
+std::string digest_of_path(const fs::path& directory) { return to_hex(fnv1a(directory.native())); }
+
+std::optional<DirectoryRecord> read_record(const FileDescriptor& file) {
+  std::array<char, max_record_bytes> bytes{};
+  const ssize_t size = pread(file.number(), bytes.data(), bytes.size(), 0);
+  if (size <= 0) return std::nullopt;
+  const auto json = nlohmann::json::parse(bytes.begin(), bytes.begin() + size, nullptr, false);
+  const auto text = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
+  };
+  if (!json.is_object()) return std::nullopt;
+  const auto number = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
+  };
+  const auto flag = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && *value == true;
+  };
+  return DirectoryRecord{{.job = text("job"),
+                          .command = text("command"),
+                          .contents = {.settings = text("settings"), .origin = text("origin")},
+                          .launch = text("launch"),
+                          .generation = number("generation"),
+                          .program = text("program"),
+                          .host = text("host"),
+                          .has_begun = flag("has_begun"),
+                          .has_finished = flag("has_finished"),
+                          .model = text("model"),
+                          .model_digest = text("model_digest"),
+                          .has_overwritten_origin = flag("has_overwritten_origin"),
+                          .nonfinite_step = number("nonfinite_step")},
+                         text("process"),
+                         text("keeper"),
+                         text("path_digest")};
+}
+
+int write_record(const FileDescriptor& file, const DirectoryRecord& record) {
+  const DirectoryOwner& owner = record.owner;
+  std::string text = nlohmann::json{{"job", owner.job},
+                                    {"command", owner.command},
+                                    {"settings", owner.contents.settings},
+                                    {"origin", owner.contents.origin},
+                                    {"launch", owner.launch},
+                                    {"generation", owner.generation},
+                                    {"program", owner.program},
+                                    {"host", owner.host},
+                                    {"has_begun", owner.has_begun},
+                                    {"has_finished", owner.has_finished},
+                                    {"model", owner.model},
+                                    {"model_digest", owner.model_digest},
+                                    {"has_overwritten_origin", owner.has_overwritten_origin},
+                                    {"nonfinite_step", owner.nonfinite_step},
+                                    {"process", record.process},
+                                    {"keeper", record.keeper},
+                                    {"path_digest", record.path_digest}}
+                         .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                     "\n";
+  // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.
+  constexpr std::size_t usual_bytes = 1024;
+  struct stat status {};
+  if (fstat(file.number(), &status) != 0) return errno;
+  const std::size_t size = std::max({usual_bytes, text.size(), static_cast<std::size_t>(status.st_size)});
+  text.append(std::min(size, max_record_bytes) > text.size() ? std::min(size, max_record_bytes) - text.size() : 0, ' ');
+  const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
+  if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;
+  return fsync(file.number()) == 0 ? 0 : errno;
+}
+
+std::string describe(const std::optional<DirectoryRecord>& record) {
+  if (!record || record->owner.job.empty()) return "another job";
+  const DirectoryOwner& owner = record->owner;
+  return fmt::format("job {} ({} on {}{})", printable(owner.job), printable(owner.program), printable(owner.host),
+                     owner.generation > 0 ? fmt::format(", generation {}", owner.generation) : "");
+}
+
+bool are_known_to_differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
+
+void require_job_id(const std::string& job) {
+  constexpr std::size_t max_characters = 256;  // the record of a directory has a bounded length
+  const auto is_plain = [](unsigned char c) { return c >= ' ' && c < 0x7f; };
+  if (job.size() <= max_characters && std::ranges::all_of(job, is_plain)) return;
+  throw UsageError(fmt::format(
+      "the job id (--job-id, LOCKSTEP_JOB_ID) is '{}'{}, but must be at most {} characters of ASCII",
+      printable(job.substr(0, max_characters)), job.size() > max_characters ? " and more" : "", max_characters));
+}
+
+std::string digest_of_command(std::span<const std::string> command) {
+  Digest digest;
+  for (const std::string& argument : command) digest.add(argument.c_str(), argument.size() + 1);
+  return digest.to_string();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// See finished_job.hpp.
+#include "checkpoint/finished_job.hpp"
+
+#include "checkpoint/file_system.hpp"
+#include "core/digest.hpp"
+#include "core/file_descriptor.hpp"
+#include "core/printable.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+namespace {
+
+/// The name of the model that the last run saved in the directory, as history.json tells; empty if it is not there.
+std::string name_of_saved_model(const fs::path& directory) {
+  std::ifstream stream(directory / "history.json", std::ios::binary);
+  const nlohmann::json history = nlohmann::json::parse(stream, nullptr, false);
+  if (!history.is_object()) return {};
+  const auto file = history.find("file");
+  std::error_code unknown;
+  return file != history.end() && file->is_string() &&
+                 fs::exists(directory / file->get_ref<const std::string&>(), unknown)
+             ? file->get<std::string>()
+             : std::string();
+}
+
+std::string digest_of_file(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::vector<char> block(std::size_t{1} << 20U);
+  Digest digest;
+  while (stream.read(block.data(), std::ssize(block)) || stream.gcount() > 0)
+    digest.add(block.data(), static_cast<std::size_t>(stream.gcount()));
+  if (!stream.eof()) throw_io_error("cannot read " + file.string(), errno);
+  return digest.to_string();
+}
+
+}  // namespace
+
+void set_saved_model(DirectoryOwner& owner, const fs::path& directory) {
+  owner.model = name_of_saved_model(directory);
+  if (owner.outlives_launchers && !owner.model.empty()) owner.model_digest = digest_of_file(directory / owner.model);
+}
+
+bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
+  const FileDescriptor file(record_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  const std::optional<DirectoryRecord> record = file.valid() ? read_record(file) : std::nullopt;
+  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
+  std::error_code unknown;
+  if (const std::string& model = record->owner.model; !model.empty() && !fs::exists(directory / model, unknown))
+    return false;
+  const JobContents& contents = record->owner.contents;
+  const char* difference = nullptr;
+  if (are_known_to_differ(record->owner.command, job.command)) {
+    difference = "another command line or other variables";
+  } else if (are_known_to_differ(contents.settings, job.contents.settings)) {
+    difference = "another model, other data or other settings";
+  } else if (are_known_to_differ(contents.origin, job.contents.origin) && !record->owner.has_overwritten_origin) {
+    difference = "other initial weights";
+  }
+  if (difference == nullptr && !record->owner.model_digest.empty() &&
+      digest_of_file(directory / record->owner.model) != record->owner.model_digest) {
+    throw UsageError(
+        fmt::format("job {} has finished, but {} is not the model that it wrote; restore that one, or remove the file "
+                    "to train again",
+                    printable(job.job), (directory / record->owner.model).string()));
+  }
+  if (difference == nullptr) return true;
+  throw UsageError(
+      fmt::format("job {} has finished in {}, but it had {}; name this job otherwise (--job-id, "
+                  "LOCKSTEP_JOB_ID)",
+                  printable(job.job), directory.string(), difference));
+}
+
+}  // namespace lockstep
