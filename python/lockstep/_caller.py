@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
 from lockstep._state import to_array
+from lockstep._transfer import inner_optimizer
 
 _BATCH_METHODS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_BATCH_METHODS = ("on_test_batch_begin", "on_test_batch_end")
@@ -122,6 +124,7 @@ class Training:
         self._logs: dict[str, Any] = {}
         self._may_change = any(type(each) not in _CHANGES_NOTHING for each in callbacks)
         self._held: dict[int, tuple[str, int]] = {}  # what the model held when its state was last read
+        self._options: dict[str, str] = {}  # of the model's layers and the optimizer, when the training began
         self._generation: int | None = None
 
     def begin(self) -> None:
@@ -147,6 +150,7 @@ class Training:
         is_done = False
         if self._may_change:
             self._held = self._digest_variables()
+            self._options = self._describe_options()
         try:
             for message in job.messages(data.work):
                 event = message["event"]
@@ -191,7 +195,7 @@ class Training:
         if message["state"] is False:
             print("Lockstep: the weights became NaN or infinite; the model keeps those it had", file=sys.stderr)
         # With use_ema, Keras replaces the weights after the last step, so the same iteration has other weights.
-        elif message["iterations"] != self._state_of or _inner(self._model.optimizer).use_ema:
+        elif message["iterations"] != self._state_of or inner_optimizer(self._model.optimizer).use_ema:
             load_state()
             self._state_of = message["iterations"]
 
@@ -226,6 +230,7 @@ class Training:
             self._state_of = message["iterations"]
             if self._may_change:
                 self._held = self._digest_variables()
+        iterations = int(to_array(optimizer._iterations))
         if self._seen[0] < epoch:
             self._begin_epoch(epoch, step)
         if event == "batch":
@@ -237,6 +242,8 @@ class Training:
         elif event == "epoch_end":
             self._end_epoch(epoch, logs)
             self._require_unchanged()
+        if int(to_array(optimizer._iterations)) != iterations:
+            raise _unsent("the optimizer's iterations")
         decided: Message = {}
         after = float(optimizer.learning_rate)
         if after != before:
@@ -261,7 +268,9 @@ class Training:
         """Return path and digest of each variable but those that the workers are told: iterations and learning rate."""
         optimizer = self._model.optimizer
         told = {
-            id(each) for owner in (optimizer, _inner(optimizer)) for each in (owner._iterations, owner._learning_rate)
+            id(each)
+            for owner in (optimizer, inner_optimizer(optimizer))
+            for each in (owner._iterations, owner._learning_rate)
         }
         variables = [*self._model.weights, *optimizer.variables]
         return {
@@ -274,14 +283,44 @@ class Training:
         after = self._digest_variables()
         changed = next((path for each, (path, digest) in self._held.items() if after[each][1] != digest), None)
         if changed is not None:
-            raise UsageError(
-                f"a callback changed the variable {changed} during training, which does not reach the workers; change "
-                "it before lockstep.fit or in on_train_begin, or train with Keras' own fit"
-            )
+            raise _unsent(f"the variable {changed}")
+        options = self._describe_options()
+        differing = next((name for name in options if options[name] != self._options.get(name)), None)
+        if differing is not None:
+            raise _unsent(differing)
+
+    def _describe_options(self) -> dict[str, str]:
+        """Return the options of the optimizer and of each layer, by name, but the learning rate."""
+        described = {}
+        for layer in self._model._flatten_layers():
+            described[f"trainable of {layer.name}"] = str(layer.trainable)
+            if not layer._layers:  # those have descriptions of their own
+                described[f"trainable of {layer.name}"] += str([each.trainable for each in layer.weights])
+                described |= {
+                    f"the {name} of {layer.name}": _text_of(value) for name, value in _config_of(layer).items()
+                }
+        optimizer = inner_optimizer(self._model.optimizer)
+        options = {f"the optimizer's {name}": _text_of(value) for name, value in _config_of(optimizer).items()}
+        options.pop("the optimizer's learning_rate", None)
+        return described | options
 
 
-def _inner(optimizer: Any) -> Any:
-    return getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+def _config_of(item: Any) -> dict[str, Any]:
+    try:
+        return dict(item.get_config())
+    except Exception:  # a class of the user's own, which need not have one
+        return {}
+
+
+def _text_of(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # equal for equal objects that are made anew each time
+
+
+def _unsent(what: str) -> UsageError:
+    return UsageError(
+        f"a callback changed {what} during training, which does not reach the workers; change it before lockstep.fit "
+        "or in on_train_begin, or train with Keras' own fit"
+    )
 
 
 def load_state(model: Any, job: Job, state: MemoryFile) -> None:

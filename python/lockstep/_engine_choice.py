@@ -13,7 +13,7 @@ import numpy as np
 from lockstep._job import Job, error_of
 from lockstep._native import UsageError
 from lockstep._sources import Source, bytes_of, max_collected_bytes
-from lockstep._transfer import lost_in_file, replaced_in_file, replaced_method
+from lockstep._transfer import lost_in_file, replaced_in_file, replaced_method, save
 from lockstep._world import find_command
 
 _ENGINES = ("auto", "native", "keras")
@@ -78,13 +78,20 @@ def require_own_optimizer(model: Any) -> None:
             f"keras.optimizers.{type(optimizer).__name__}"
         )
     known = getattr(optimizer, "_trainable_variables_indices", {})
-    if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
-        raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
-    if optimizer.built and model.built and len(known) > len(model.trainable_variables):
-        raise UsageError(
-            "the optimizer was built for variables that are trainable no more; compile the model again after "
-            "changing trainable"
-        )
+    if optimizer.built and model.built and known:
+        order = [known.get(optimizer._var_key(each)) for each in model.trainable_variables]
+        if None in order:
+            raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
+        if len(known) > len(order):
+            raise UsageError(
+                "the optimizer was built for variables that are trainable no more; compile the model again after "
+                "changing trainable"
+            )
+        if order != list(range(len(order))):
+            raise UsageError(
+                "the optimizer was built for the model's variables in another order, which Keras' file does not hold; "
+                "build it with model.trainable_variables"
+            )
     pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if getattr(optimizer, "_exclude_from_weight_decay", None) or pattern is not None:
         raise UsageError(
@@ -98,7 +105,7 @@ def write_model(job: Job, model: Any) -> str:
     path = str(job.link("model.keras", job.memory_file("model")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Keras cannot save, the native engine does not know
-        model.save(path)
+        save(model, path)
     return path
 
 

@@ -78,6 +78,24 @@ def load(data: bytes) -> Any:
         return _load_file(path)
 
 
+def save(model: Any, path: Path | str) -> None:
+    """Save a model with the optimizer that it has now: Keras' file has the one that `compile` was given."""
+    config = getattr(getattr(model, "_compile_config", None), "config", {})
+    given = config.get("optimizer")
+    if given is not None and given is not inner_optimizer(model.optimizer):
+        config["optimizer"] = model.optimizer
+    try:
+        model.save(path)
+    finally:
+        if given is not None:
+            config["optimizer"] = given
+
+
+def inner_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer in a LossScaleOptimizer; any other is its own."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def replaced_in_file(model: Any, trains: bool = True) -> str | None:
     """Return which function of a layer is the caller's own. Keras' file has its name only, which may be one of Keras'.
 
@@ -252,7 +270,7 @@ def _by_keras(model: Any) -> tuple[bytes | None, str]:
         if lost is not None:
             return None, lost
         try:
-            model.save(path)
+            save(model, path)
             with zipfile.ZipFile(path) as archive:
                 config = json.loads(archive.read("config.json"))
             problem = _not_importable(config)

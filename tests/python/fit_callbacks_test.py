@@ -61,7 +61,7 @@ class QuickTest(FitTest):
         self.assertIn("training goes on from the last backup", said.getvalue())
         np.testing.assert_array_equal(rate.weights[0], rate.weights[1])
 
-    def test_variables_that_callbacks_change_are_refused(self) -> None:
+    def test_what_callbacks_change_is_refused(self) -> None:
         x, y = data()
 
         def set_kernel(model: Any) -> None:
@@ -76,17 +76,47 @@ class QuickTest(FitTest):
 
             return type("Changing", (keras.callbacks.Callback,), {method: call})()
 
-        for method, change, variable in (
-            ("on_epoch_begin", set_kernel, "conv2d.*/kernel"),
-            ("on_train_batch_begin", set_kernel, "conv2d.*/kernel"),
-            ("on_train_batch_end", set_kernel, "conv2d.*/kernel"),
-            ("on_epoch_end", set_momentum, "momentum"),
+        def set_iterations(model: Any) -> None:
+            model.optimizer.iterations.assign(7)
+
+        def set_clipnorm(model: Any) -> None:
+            model.optimizer.clipnorm = 0.001
+
+        def set_strides(model: Any) -> None:
+            model.layers[0].strides = (2, 2)
+
+        def freeze(model: Any) -> None:
+            model.layers[0].trainable = False
+
+        for method, change, what in (
+            ("on_epoch_begin", set_kernel, "the variable .*conv2d.*/kernel"),
+            ("on_train_batch_begin", set_kernel, "the variable .*conv2d.*/kernel"),
+            ("on_train_batch_end", set_kernel, "the variable .*conv2d.*/kernel"),
+            ("on_epoch_end", set_momentum, "the variable .*momentum"),
+            ("on_epoch_begin", set_iterations, "the optimizer's iterations"),
+            ("on_train_batch_end", set_iterations, "the optimizer's iterations"),
+            ("on_epoch_begin", set_clipnorm, "the optimizer's clipnorm"),
+            ("on_epoch_end", set_strides, "the strides of conv2d"),
+            ("on_epoch_end", freeze, "trainable of conv2d"),
         ):
-            words = f"changed the variable .*{variable}.* on_train_begin"
+            words = f"changed {what}.* on_train_begin"
             model = make_model(keras.optimizers.SGD(0.1, momentum=0.9))
             callbacks = [calling(method, change)]
-            with self.subTest(method), self.assertRaisesRegex(ValueError, words):
+            with self.subTest(what, method=method), self.assertRaisesRegex(ValueError, words):
                 lockstep.fit(model, x, y, epochs=2, batch_size=BATCH, verbose=0, callbacks=callbacks)
+
+    def test_a_callback_that_changes_the_learning_rate_alone_is_followed(self) -> None:
+        x, y = data()
+
+        class Halve(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                self.model.optimizer.learning_rate = 0.1 / 2**epoch
+
+        options: dict[str, Any] = {"epochs": 3, "batch_size": BATCH, "shuffle": False, "verbose": 0}
+        alone, model = make_model(keras.optimizers.SGD(0.1)), make_model(keras.optimizers.SGD(0.1))
+        alone.fit(x, y, callbacks=[Halve()], **options)
+        lockstep.fit(model, x, y, engine="native", callbacks=[Halve()], **options)
+        self.assert_same(model, alone)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,32 @@ class QuickTest(FitTest):
         model.fit(x, targets, verbose=0)
         self.assertEqual(lockstep.check(model).engine, "native", lockstep.check(model).reason)
 
+    def test_an_optimizer_that_replaces_the_compiled_one_trains(self) -> None:
+        x, y = data()
+        options: dict[str, Any] = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        for given in (keras.optimizers.SGD(0.1), "sgd"):
+            alone, model = make_model(), make_model()
+            for each in (alone, model):
+                each.compile(given, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+                each.optimizer = keras.optimizers.SGD(0.1, clipnorm=0.01)
+            expected = alone.fit(x, y, epochs=2, **options).history
+            for engine in ("native", "keras") if given == "sgd" else ("native",):
+                with self.subTest(given=str(given), engine=engine):
+                    trained = keras.models.clone_model(model)
+                    trained.set_weights(model.get_weights())
+                    trained.compile(given, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+                    trained.optimizer = keras.optimizers.SGD(0.1, clipnorm=0.01)
+                    history = lockstep.fit(trained, x, y, epochs=2, engine=engine, **options).history
+                    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
+                    self.assert_same(trained, alone)
+
+    def test_an_optimizer_of_variables_in_another_order_is_refused(self) -> None:
+        x, y = data()
+        model = make_model(keras.optimizers.Adam())
+        model.optimizer.build(model.trainable_variables[::-1])
+        with self.assertRaisesRegex(ValueError, "in another order"):
+            lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
+
     def test_layers_frozen_after_compile_need_another(self) -> None:
         x, y = data()
         model = make_model()
