@@ -324,8 +324,10 @@ CompileState training_config_from_json(const std::string& text, const std::strin
       if (const json* const found = config.find(key)) read_metrics(*found, source, judged, *list);
     }
   });
-  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});     // these change Keras' speed, not the result
-  read_part(training.refusals.loss, [&] { config.reject_unread_keys(); });  // such as loss_weights
+  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
+  config.ignore({"metrics", "weighted_metrics"});                        // some are unread if one is refused
+  if (training.refusals.loss.empty())
+    read_part(training.refusals.loss, [&] { config.reject_unread_keys(); });  // such as loss_weights
   return training;
 }
 

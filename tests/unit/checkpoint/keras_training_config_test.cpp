@@ -202,6 +202,11 @@ TEST_CASE("parts of a compilation that Lockstep lacks are noted one by one") {
   CHECK(training.refusals.metrics.empty());
   CHECK(training.metrics == std::vector<Metric>{metrics::MeanAbsoluteError{.name = "mae"}});
   CHECK(training.refusals.first() == training.refusals.optimizer);
+  const std::string precision = R"([{"class_name": "Precision", "config": {"class_id": 1}}])";
+  const std::string with_weighted = training_of(sgd, mse, precision + R"(, "weighted_metrics": )" + precision);
+  const CompileState by_metric = training_config_from_json(with_weighted, "m.h5", {}, UnsupportedCompilation::note);
+  CHECK(by_metric.refusals.loss.empty());
+  require_words(by_metric.refusals.metrics, {"m.h5", "Precision", "class_id"});
 }
 
 TEST_CASE("a weight decay of zero is none") {
