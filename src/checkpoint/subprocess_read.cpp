@@ -2,6 +2,7 @@
 #include "checkpoint/subprocess_read.hpp"
 
 #include "checkpoint/model_serialization.hpp"
+#include "core/fault_point.hpp"
 #include "core/file_descriptor.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -47,6 +48,7 @@ void read_and_send(PipeWriter& output, const std::function<SendResult()>& read, 
     output.send(outcome);
     output.send(std::string(error.what()));
   };
+  fault_point("read");
   try {
     const SendResult send = read();
     output.send(Outcome::loaded);

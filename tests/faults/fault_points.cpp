@@ -8,6 +8,7 @@
 //         nan    writes NaN into it
 //   LOCKSTEP_TEST_RANK=N            only in the trainer of this rank
 //   LOCKSTEP_TEST_GENERATION=N      only in this generation
+//   LOCKSTEP_TEST_KILL_READER=FILE  a process that reads a backup kills itself, if it can rename FILE to FILE.done
 //   LOCKSTEP_TEST_STEP_MS=N         each step takes N milliseconds longer
 //   LOCKSTEP_TEST_HISTORY=FILE      appends a line of JSON per event
 #include "core/fault_point.hpp"
@@ -24,6 +25,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -107,10 +109,16 @@ void pause_step() {
   if (milliseconds > 0) (void)usleep(static_cast<useconds_t>(milliseconds * microseconds));
 }
 
+void kill_reader() {
+  const std::string order = value_of(current_environment(), "LOCKSTEP_TEST_KILL_READER");
+  if (!order.empty() && rename(order.c_str(), (order + ".done").c_str()) == 0) (void)raise(SIGKILL);
+}
+
 }  // namespace
 
 void fault_point(std::string_view name, std::span<std::byte> memory) {
   if (name == "step") pause_step();
+  if (name == "read") kill_reader();
   static const Order order = read_order();
   static std::atomic<int> reached{0};
   if (name != order.point || ++reached != order.count || !mark(order.marker)) return;

@@ -5,6 +5,9 @@
 //                                 "after" kills the process there; "half" writes half of the bytes
 //   LOCKSTEP_TEST_FAULT_CALL=NAME   counts only calls of this name: "fsync"
 //   LOCKSTEP_TEST_FAULT_ONCE=FILE   injects it in one process only, the one that creates FILE
+//   LOCKSTEP_TEST_READ_ONLY=FILE  while FILE exists, nothing below the watched directory can be written or created, as
+//   on
+//       a file system that became read-only after an error
 //   LOCKSTEP_TEST_NO_THREADS=1    no thread can be started
 //   LOCKSTEP_TEST_NO_PROCESSES=FILE  no process can be started while FILE exists, as at a limit of processes
 //   LOCKSTEP_TEST_NO_LOCKS=DIRECTORY  files below it cannot be locked
@@ -14,6 +17,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <array>
@@ -45,6 +49,12 @@ std::string path_of(int descriptor) {
   return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
 }
 
+bool is_read_only(const std::string& path) {
+  static const std::string watched = environment("LOCKSTEP_TEST_WATCH");
+  static const std::string flag = environment("LOCKSTEP_TEST_READ_ONLY");
+  return !flag.empty() && path.compare(0, watched.size(), watched) == 0 && access(flag.c_str(), F_OK) == 0;
+}
+
 /// The fault to inject into a call.
 struct Fate {
   int error = 0;
@@ -52,13 +62,14 @@ struct Fate {
   bool half = false;
 };
 
-Fate decide(const char* call, const std::string& path) {
+Fate decide(const char* call, const std::string& path, bool writes = true) {
   static const std::string watched = environment("LOCKSTEP_TEST_WATCH");
   static const std::string trace = environment("LOCKSTEP_TEST_TRACE");
   static const std::string fault = environment("LOCKSTEP_TEST_FAULT");
   static const std::string only = environment("LOCKSTEP_TEST_FAULT_CALL");
   static const std::string once = environment("LOCKSTEP_TEST_FAULT_ONCE");
   static int calls = 0;
+  if (writes && is_read_only(path)) return {.error = EROFS};
   if (!only.empty() && std::strncmp(call, only.c_str(), only.size()) != 0) return {};
   if (watched.empty() || path.compare(0, watched.size(), watched) != 0) return {};
   ++calls;
@@ -98,7 +109,9 @@ bool can_start_processes() {
 }
 
 int open_as(const char* name, const char* path, int flags, mode_t mode) {
-  return meet(decide("open", path), [&] { return real<int (*)(const char*, int, ...)>(name)(path, flags, mode); });
+  const bool writes = (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0;
+  return meet(decide("open", path, writes),
+              [&] { return real<int (*)(const char*, int, ...)>(name)(path, flags, mode); });
 }
 
 }  // namespace
@@ -128,12 +141,23 @@ ssize_t write(int descriptor, const void* bytes, std::size_t size) {
               [&] { return real<ssize_t (*)(int, const void*, std::size_t)>("write")(descriptor, bytes, taken); });
 }
 
+ssize_t pwrite(int descriptor, const void* bytes, std::size_t size, off_t offset) {
+  const Fate fate{.error = is_read_only(path_of(descriptor)) ? EROFS : 0};
+  using Write = ssize_t (*)(int, const void*, std::size_t, off_t);
+  return meet(fate, [&] { return real<Write>("pwrite")(descriptor, bytes, size, offset); });
+}
+
+int mkdir(const char* path, mode_t mode) {
+  const Fate fate{.error = is_read_only(path) ? EROFS : 0};
+  return meet(fate, [&] { return real<int (*)(const char*, mode_t)>("mkdir")(path, mode); });
+}
+
 int fsync(int descriptor) {
   return meet(decide("fsync", path_of(descriptor)), [&] { return real<int (*)(int)>("fsync")(descriptor); });
 }
 
 int close(int descriptor) {
-  const Fate fate = decide("close", path_of(descriptor));
+  const Fate fate = decide("close", path_of(descriptor), false);
   if (fate.error != 0) real<int (*)(int)>("close")(descriptor);  // close() releases the descriptor even if it fails
   return meet(fate, [&] { return real<int (*)(int)>("close")(descriptor); });
 }

@@ -42,13 +42,16 @@ class FaultMatrixTest(FaultJudge):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
         self.addCleanup(subprocess.run, ["umount", "-l", str(disk)], capture_output=True)
         environment = {"LOCKSTEP_MODEL_DIR": str(disk / "model"), "LOCKSTEP_JOB_ID": scratch.name,
-                       "LOCKSTEP_TEST_HISTORY": str(scratch / "history")}
+                       "LOCKSTEP_TEST_HISTORY": str(scratch / "history"),
+                       "LOCKSTEP_TEST_READ_ONLY": str(scratch / "read_only"),
+                       "LOCKSTEP_TEST_KILL_READER": str(scratch / "kill_reader")}
         if moment.elastic or moment.leaves:  # time for it before the last step
             environment["LOCKSTEP_TEST_STEP_MS"] = "100"
+        if fault == "read-only" or fault in CALLS:
+            environment |= {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(disk / "model")}
         if fault in CALLS:
             call, error = CALLS[fault]
-            environment |= {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(disk / "model"),
-                            "LOCKSTEP_TEST_FAULT_CALL": call, "LOCKSTEP_TEST_FAULT_ONCE": str(marker),
+            environment |= {"LOCKSTEP_TEST_FAULT_CALL": call, "LOCKSTEP_TEST_FAULT_ONCE": str(marker),
                             "LOCKSTEP_TEST_FAULT": f"{chance.randrange(1, 6)} {error}"}
         else:
             environment |= {"LOCKSTEP_TEST_FAULT_POINT":

@@ -62,6 +62,16 @@ class Scene:
     release: Callable[[], None]
     disk: Path
 
+    @property
+    def read_only(self) -> Path:
+        """While it exists, the disk is read-only."""
+        return self.disk.with_name("read_only")
+
+    @property
+    def kill_reader(self) -> Path:
+        """If it exists, the next process that reads a backup dies."""
+        return self.disk.with_name("kill_reader")
+
     def any_pod(self) -> Pod:
         return self.chance.choice([pod for pod in self.job.pods if pod.running] or self.job.pods)
 
@@ -160,14 +170,13 @@ def fill_disk(scene: Scene) -> None:
     filler.unlink()
 
 
-def remount(scene: Scene) -> bool:
-    """A read-only disk for three seconds, as after an error of the disk. Refused while a file is open for writing."""
-    mounted = subprocess.run(["mount", "-o", "remount,ro", str(scene.disk)], capture_output=True)
+def make_read_only(scene: Scene) -> None:
+    """A read-only disk for three seconds, as after an error of the disk. By a library that lets calls fail: `mount`
+    refuses to remount a file system read-only while a file is open for writing, as the record of its owner is."""
+    scene.read_only.touch()
     scene.release()
     time.sleep(3)
-    if mounted.returncode == 0:
-        subprocess.run(["mount", "-o", "remount,rw", str(scene.disk)], check=True)
-    return mounted.returncode == 0
+    scene.read_only.unlink()
 
 
 def limit_descriptors(scene: Scene) -> None:
@@ -210,26 +219,15 @@ def limit_pids(scene: Scene) -> bool:
 
 def kill_reader(scene: Scene) -> bool:
     """A restart, in which the process that reads the backup is killed once, as by the kernel for want of memory."""
-    trainers = scene.job.chief.trainers()
-    kill(trainers)
+    scene.kill_reader.touch()
+    kill(scene.job.chief.trainers())
     scene.release()
-
-    def reader() -> list[int]:
-        parents = set(scene.job.chief.trainers()) - set(trainers)
-        found = []
-        for pid in scene.job.chief.host.processes():
-            try:
-                parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent in parents:
-                found.append(pid)
-        return found
-
     try:
-        kill(wait_for(reader, lambda: "a reader", 20))
+        wait_for(scene.kill_reader.with_name("kill_reader.done").exists, lambda: "a reader", 20)
     except AssertionError:
-        return False  # it was faster, or there was no backup
+        return False  # there was no backup
+    finally:
+        scene.kill_reader.unlink(missing_ok=True)
     return True
 
 
@@ -238,7 +236,7 @@ FAULTS: dict[str, Inflict] = {
     "kill trainer": kill_trainer, "kill launcher": kill_launcher, "kill server": kill_server,
     "kill chief's trainer": kill_chiefs_trainer, "kill chief's launcher": kill_chiefs_launcher, "kill two": kill_two,
     "STOP trainer": stop_trainer, "STOP launcher": stop_launcher, "one-way partition": part_one_way,
-    "pairwise partition": part_pair, "ENOSPC": fill_disk, "read-only": remount, "descriptors": limit_descriptors,
+    "pairwise partition": part_pair, "ENOSPC": fill_disk, "read-only": make_read_only, "descriptors": limit_descriptors,
     "pids": limit_pids, "kill reader": kill_reader,
 }
 # Errors of one system call on the model directory, in one process; they have no moment of their own but "write".
