@@ -108,7 +108,14 @@ void BackupManager::restore(int epochs) {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
     held = &lock;
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
-    if (ignores_backups || lock.other_job_has_finished()) (void)directory_.clear();
+    const bool is_clear = !(ignores_backups || lock.other_job_has_finished()) || directory_.clear();
+    if (ignores_backups && !is_clear) {
+      throw IoError(
+          fmt::format("--resume never: cannot remove the backups in {}, from which a restart of this job would resume; "
+                      "remove them, "
+                      "or choose another --backup-dir",
+                      directory_.path().string()));
+    }
     lock.record_begin();
     if (ignores_backups) return std::nullopt;
     const auto check = [&](const LoadedBackup& backup) {
@@ -339,8 +346,10 @@ void BackupManager::save_and_leave() {
   save();
   const auto [epoch, step] = session_.position();
   const std::string where = step == 0 ? "before" : fmt::format("after step {} of", step);
-  run_context.leave(fmt::format("{} {} epoch {}; the same command goes on from there.", run_context.describe_stop(),
-                                where, epoch + 1));
+  // Without a name the same command is another job, whose --resume never removes these backups.
+  const bool is_lost = run_context.options().resume == Resume::never && !run_context.identity().outlives_launchers;
+  run_context.leave(fmt::format("{} {} epoch {}; the same command{} goes on from there.", run_context.describe_stop(),
+                                where, epoch + 1, is_lost ? " with --resume auto" : ""));
 }
 
 void BackupManager::finish() {

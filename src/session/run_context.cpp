@@ -144,7 +144,10 @@ std::string digest_of_settings(const std::string& further, const Options& option
   };
   add(further);
   add_pairs(options.program_options);
-  add_pairs(options_to_agree_on(options));
+  auto pairs = options_to_agree_on(options);
+  // The launcher sets it where workers have left, so that the job computes as before: no other job for that.
+  std::erase_if(pairs, [](const auto& pair) { return pair.first == "--batch-norm-replicas"; });
+  add_pairs(pairs);
   return digest.to_string();
 }
 

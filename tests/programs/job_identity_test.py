@@ -59,6 +59,15 @@ class JobIdentityTest(CommandTest):
         ended = self.succeed(*REST, "--initial-weights", mine)
         self.assertIn("Resuming from", ended.stdout)
 
+    def test_what_the_launcher_sets_where_workers_left_makes_no_other_job(self) -> None:
+        # The launcher computes the digest of the command before it sets the variable.
+        job = {"LOCKSTEP_JOB_ID": "one", "LOCKSTEP_COMMAND": "1f09c3d2"}
+        alone = job | {"LOCKSTEP_BATCH_NORM_REPLICAS": "1"}
+        options = ("--epochs", 40, "--steps-per-epoch", 5, "--resume", "never")
+        self.kill_after_backups(*options, **alone)
+        self.assertIn("Resuming from", self.succeed(*EACH_STEP, *options, **job).stdout)
+        self.assertIn("Job one has finished", self.succeed(*EACH_STEP, *options, **alone).stderr)
+
     def test_no_restart_takes_a_first_file_that_others_have_overwritten(self) -> None:
         given = self.trained(1)
         job = {"LOCKSTEP_JOB_ID": "one", "LOCKSTEP_GENERATION": "1"}

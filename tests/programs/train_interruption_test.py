@@ -62,6 +62,16 @@ class InterruptionTest(ModelFileTest):
                 if workers == 1:
                     self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
 
+    def test_an_interrupted_run_that_ignores_backups_says_how_to_go_on(self) -> None:
+        options = ("--model", self.trained("first.keras"), "--global-batch-size", 20, "--epochs", 300)
+        running = self.start(*options, "--resume", "never")
+        running.wait_for_output("Epoch 3/")
+        running.process.send_signal(signal.SIGINT)
+        ended = running.end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))
+        self.assertIn("the same command with --resume auto goes on from there", ended.stderr)
+        self.assertIn("Resuming from", self.succeed(*options, "--resume", "auto").stdout)
+
     def test_an_interrupt_while_programs_start_is_explained(self) -> None:
         """SIGUSR1, by which mpirun passes the interrupt on, waits until all programs expect it: mpirun would hang if it ended
         one of them before all have started."""

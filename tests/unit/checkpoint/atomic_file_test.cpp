@@ -117,6 +117,13 @@ TEST_CASE("missing directories are created and a bare name means the current dir
   }));
 }
 
+TEST_CASE("nothing is made where the guard refuses") {
+  const ScratchDirectory scratch;
+  const WriteGuard guard = [](const fs::path& /*file*/) { throw PeerError("another job's"); };
+  CHECK_THROWS_AS(AtomicFile(scratch / "moved/backup/model.h5", guard), PeerError);
+  CHECK(!fs::exists(scratch / "moved"));
+}
+
 TEST_CASE("the earlier file stays until commit") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";

@@ -392,5 +392,7 @@ TEST_CASE("the coordinator handles a thousand members cheaply") {
             << memory << " MB\n";
   CHECK(coordinator.is_running());
   CHECK(formed < 2);
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer keeps freed memory
   CHECK(memory < 150);
+#endif
 }
