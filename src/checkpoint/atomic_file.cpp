@@ -72,8 +72,9 @@ AtomicFile::AtomicFile(fs::path target, WriteGuard guard)
     throw IoError(fmt::format(
         "cannot write {}: it is a device, a pipe or a socket, which would be replaced; name a file", target_.string()));
   }
-  if (guard_) guard_(target_);  // before anything is made where another job may write now
   const fs::path directory = directory_of(target_);
+  if (guard_ && !fs::exists(directory, unknown))
+    guard_(target_);  // it may have been moved, and is made by its owner only
   create_directories_durably(directory);
   remove_abandoned_files(directory, [&name](std::string_view target) { return target == name; });
   do {
