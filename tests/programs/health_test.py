@@ -14,7 +14,7 @@ from pathlib import Path
 import launch_test
 import status_port
 from launch_test import EXAMPLES, children, free_ports
-from support import Ended, eventually
+from support import Ended, eventually, library
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import promql  # noqa: E402
@@ -31,14 +31,14 @@ class HealthTest(launch_test.Launched):
     def end(self) -> list[Ended]:
         return [self.started.pop(index).end(200) for index in sorted(self.started)]  # generous, for busy machines
 
-    def launch_with_status(self, workers: int, *options: object) -> None:
+    def launch_with_status(self, workers: int, *options: object, **environment: str) -> None:
         ports = free_ports(2 * workers)
         self.ports, self.status = ports[:workers], ports[workers:]
         for index in range(workers):
-            self.launch_one(index, *options)
+            self.launch_one(index, *options, **environment)
 
-    def launch_one(self, index: int, *options: object) -> None:
-        self.launch(index, options, LOCKSTEP_STATUS_PORT=str(self.status[index]))
+    def launch_one(self, index: int, *options: object, **environment: str) -> None:
+        self.launch(index, options, LOCKSTEP_STATUS_PORT=str(self.status[index]), **environment)
 
     def get(self, index: int, path: str) -> tuple[int, str]:
         return status_port.get(self.status[index], path)
@@ -147,12 +147,13 @@ class HealthTest(launch_test.Launched):
         self.assertNotIn("Training goes on", page)
 
     def test_failed_backups_are_counted(self) -> None:
-        self.launch_with_status(1, *LONG, "--backup-save-freq", "10", "--on-checkpoint-failure", "continue")
+        backups, read_only = self.model / "backup", self.scratch / "read_only"
+        self.launch_with_status(1, *LONG, "--backup-save-freq", "10", "--on-checkpoint-failure", "continue",
+                                LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_WATCH=str(backups),
+                                LOCKSTEP_TEST_READ_ONLY=str(read_only))
         self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backup_step", 0) >= 10, 60), "no backup came")
         self.assertEqual(self.metrics(0)["lockstep_backups_failed_total"], 0)
-        backups = self.model / "backup"
-        backups.rename(self.scratch / "away")
-        backups.write_text("no directory")
+        read_only.touch()
         self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backups_failed_total", 0) >= 1, 30))
 
     def test_unauthenticated_peers_do_not_disturb_the_job(self) -> None:
