@@ -244,7 +244,8 @@ LEGEND = f"""
 step = kernels + optimizer + input + communication + waiting + other, as rank 0's profile splits it. epoch's: the step from
 the median epoch's examples per second. bare: oneDNN's primitives and one optimizer pass, each timed separately. isolated:
 Lockstep's operations, each timed separately. in sequence: the bare kernels, one after the other, so that each finds its
-input in memory, not in a cache. "!": ratio above {PROMISE}, of Keras models above {PROMISE_OF_KERAS_MODELS}. All are medians, so parts may not add up exactly."""
+input in memory, not in a cache. "!": ratio above {PROMISE}, of Keras models above {PROMISE_OF_KERAS_MODELS}. All are medians,
+so parts may not add up exactly."""
 
 
 def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path:

@@ -73,8 +73,8 @@ AtomicFile::AtomicFile(fs::path target, WriteGuard guard)
         "cannot write {}: it is a device, a pipe or a socket, which would be replaced; name a file", target_.string()));
   }
   const fs::path directory = directory_of(target_);
-  if (guard_ && !fs::exists(directory, unknown))
-    guard_(target_);  // it may have been moved, and is made by its owner only
+  // A missing directory may have been moved, and only its owner makes it.
+  if (guard_ && !fs::exists(directory, unknown)) guard_(target_);
   create_directories_durably(directory);
   remove_abandoned_files(directory, [&name](std::string_view target) { return target == name; });
   do {

@@ -108,12 +108,11 @@ void BackupManager::restore(int epochs) {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
     held = &lock;
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
-    const bool is_clear = !(ignores_backups || lock.other_job_has_finished()) || directory_.clear();
-    if (ignores_backups && !is_clear) {
+    const bool are_left = (ignores_backups || lock.other_job_has_finished()) && !directory_.clear();
+    if (are_left && ignores_backups) {
       throw IoError(
           fmt::format("--resume never: cannot remove the backups in {}, from which a restart of this job would resume; "
-                      "remove them, "
-                      "or choose another --backup-dir",
+                      "remove them, or choose another --backup-dir",
                       directory_.path().string()));
     }
     lock.record_begin();

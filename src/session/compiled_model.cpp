@@ -72,30 +72,30 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
   return {.reason = "requested by --parallelism data"};
 }
 
-/// Which of a model's losses and metrics clip probabilities, which Keras' configs do not say: "010"; empty if none
-/// does.
-std::string describe_clipping(std::span<const OutputOptions> outputs) {
-  std::string clipping;
-  const auto append = [&clipping](const auto& any) {
-    if constexpr (requires { any.clips_probabilities; }) clipping += any.clips_probabilities ? '1' : '0';
+/// Calls visit(clips_probabilities) for each loss and metric that has the field. `options` are OutputOptions, or
+/// CompileOptions for a single output.
+void visit_clipping(auto& options, const auto& visit) {
+  const auto visit_field = [&visit](auto& any) {
+    if constexpr (requires { any.clips_probabilities; }) visit(any.clips_probabilities);
   };
-  for (const OutputOptions& output : outputs) {
-    std::visit(append, output.loss);
-    for (const Metric& metric : output.metrics) std::visit(append, metric);
-    for (const Metric& metric : output.weighted_metrics) std::visit(append, metric);
+  std::visit(visit_field, options.loss);
+  for (auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (auto& metric : *metrics) std::visit(visit_field, metric);
   }
-  return clipping.find('1') == std::string::npos ? "" : clipping;
 }
 
-/// For --clip-probabilities. `options` are OutputOptions, or CompileOptions for a single output.
+/// For --clip-probabilities.
 void clip_probabilities_of(auto& options) {
-  const auto clip = [](auto& any) {
-    if constexpr (requires { any.clips_probabilities; }) any.clips_probabilities = true;
-  };
-  std::visit(clip, options.loss);
-  for (std::vector<Metric>* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (Metric& metric : *metrics) std::visit(clip, metric);
+  visit_clipping(options, [](bool& clips) { clips = true; });
+}
+
+/// Which losses and metrics clip probabilities, which Keras' configs do not say: "010"; empty if none does.
+std::string describe_clipping(std::span<const OutputOptions> outputs) {
+  std::string clipping;
+  for (const OutputOptions& output : outputs) {
+    visit_clipping(output, [&clipping](bool clips) { clipping += clips ? '1' : '0'; });
   }
+  return clipping.find('1') == std::string::npos ? "" : clipping;
 }
 
 }  // namespace

@@ -144,10 +144,10 @@ std::string digest_of_settings(const std::string& further, const Options& option
   };
   add(further);
   add_pairs(options.program_options);
-  auto pairs = options_to_agree_on(options);
+  Options compared = options;
   // The launcher sets it where workers have left, so that the job computes as before: no other job for that.
-  std::erase_if(pairs, [](const auto& pair) { return pair.first == "--batch-norm-replicas"; });
-  add_pairs(pairs);
+  compared.batch_norm_replicas = Options().batch_norm_replicas;
+  add_pairs(options_to_agree_on(compared));
   return digest.to_string();
 }
 
