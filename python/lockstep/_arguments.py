@@ -22,12 +22,33 @@ def require_whole(name: str, value: Any, least: int) -> None:
         raise UsageError(f"{name} is {value!r}; it must be a whole number from {least}")
 
 
+def limited(epochs: int) -> int:
+    """Return the index after the last epoch, which ``keras.config.set_max_epochs`` limits as in Keras' fit."""
+    most = _limit("max_epochs")
+    if not most or epochs <= most:
+        return epochs
+    warnings.warn(f"keras.config.max_epochs() limits epochs to {most}", stacklevel=3)
+    return most
+
+
+def _limit(name: str) -> int | None:
+    """Return a limit of Keras' configuration; None if there is none, or if this Keras knows none."""
+    limit = getattr(keras.config, name, None)
+    return None if limit is None else limit()
+
+
 class Arguments:
     """What all jobs check before anything is started."""
 
     def __init__(self, epochs: int, batch_size: int, workers: int) -> None:
         for name, value in (("epochs", epochs), ("batch_size", batch_size), ("workers", workers)):
             require_whole(name, value, 1)
+        most = _limit("max_steps_per_epoch")
+        if most:
+            raise UsageError(
+                f"keras.config.max_steps_per_epoch() is {most}, which the workers do not know; "
+                f"give fewer examples, and unset it with keras.config.set_max_steps_per_epoch(None)"
+            )
         cores = len(os.sched_getaffinity(0))
         if workers > cores:
             warnings.warn(

@@ -37,7 +37,15 @@ _WITH = {"train": "", "evaluate": "", "predict": " with"}
 
 @dataclass(frozen=True)
 class Check:
-    """Which engine takes a model, and why."""
+    """Which engine takes a model, and why.
+
+    Attributes
+    ----------
+    engine
+        "native" or "keras".
+    reason
+        One sentence, which names what keeps the native engine from the model.
+    """
 
     engine: str
     reason: str

@@ -13,7 +13,15 @@ import keras
 import numpy as np
 
 from lockstep import _keras_engine, _start
-from lockstep._arguments import Arguments, as_source, build, refuse_beside_source, require_whole, worker_command
+from lockstep._arguments import (
+    Arguments,
+    as_source,
+    build,
+    limited,
+    refuse_beside_source,
+    require_whole,
+    worker_command,
+)
 from lockstep._caller import (
     Training,
     check_callbacks,
@@ -111,10 +119,22 @@ def fit(
         Where backups are kept until training is complete. Without it they are temporary.
     resume
         Go on with the training that was interrupted in `backup_dir`, if there is one.
+
+    Raises
+    ------
+    UsageError
+        An argument is wrong, or `engine` is "native" and does not train this model.
+    DataError
+        The data does not fit the model, or a backup is damaged.
+    IoError
+        A backup cannot be written or read.
+    PeerError
+        Workers die again and again, or another training uses `backup_dir`.
     """
     callbacks = list(callbacks or [])
     check_callbacks(callbacks)
     arguments = Arguments(epochs, 32 if batch_size is None else batch_size, workers)
+    epochs = limited(epochs)
     if not 0 <= validation_split < 1:
         raise UsageError(f"validation_split is {validation_split}; it must be at least 0 and less than 1")
     if resume and backup_dir is None:

@@ -5,12 +5,23 @@ from numpy.typing import NDArray
 
 __version__: str
 
-class Error(RuntimeError): ...
-class InternalError(Error): ...
-class PeerError(Error, ConnectionError): ...
-class IoError(Error, OSError): ...
-class DataError(Error, ValueError): ...
-class UsageError(Error, ValueError): ...
+class Error(RuntimeError):
+    """Any error of Lockstep. A program that it ends exits with the code of its class."""
+
+class InternalError(Error):
+    """A mistake of Lockstep's own. Exit code 70."""
+
+class PeerError(Error, ConnectionError):
+    """Workers were lost or never came, or another job uses a directory. The same call may succeed later. Exit code 75."""
+
+class IoError(Error, OSError):
+    """A file or directory cannot be read or written. Exit code 74."""
+
+class DataError(Error, ValueError):
+    """A model, backup or array is damaged or cannot be used. Exit code 65."""
+
+class UsageError(Error, ValueError):
+    """An argument, variable or call is wrong. Exit code 64."""
 
 class GenerationRecord:
     def __init__(self, generation: int, ranks: int, began: float, ended: float, reason: str) -> None: ...

@@ -31,22 +31,29 @@ struct SquaredHingeTerm {
   }
 };
 
+/// The gradient of the largest wrong output is shared among equals, as in Keras' backends.
 struct CategoricalHingeRule {
   template <typename Index, typename Target, typename Gradient>
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(const float* output, Index count, const Target& target,
                                                       const Gradient& gradient) const {
+    const auto of_rival = [&](Index k) { return (1.0F - target(k)) * output[k]; };
     float of_class = 0;
-    Index rival = 0;
+    float largest = of_rival(0);
+    float equals = 0;
     for (Index k = 0; k < count; ++k) {
       of_class += target(k) * output[k];
-      if ((1.0F - target(rival)) * output[rival] < (1.0F - target(k)) * output[k]) rival = k;
+      if (largest < of_rival(k)) {
+        largest = of_rival(k);
+        equals = 0;
+      }
+      if (largest == of_rival(k)) ++equals;
     }
-    const float missing = (1.0F - target(rival)) * output[rival] - of_class + 1.0F;
+    const float missing = largest - of_class + 1.0F;
     const bool is_missing = !(missing <= 0.0F);  // NaN stays NaN
     if (gradient.is_wanted()) {
       for (Index k = 0; k < count; ++k) {
-        const float of_rival = k == rival ? 1.0F - target(k) : 0.0F;
-        gradient(k, is_missing ? of_rival - target(k) : 0.0F);
+        const float share = largest == of_rival(k) ? (1.0F - target(k)) / equals : 0.0F;
+        gradient(k, is_missing ? share - target(k) : 0.0F);
       }
     }
     return is_missing ? missing : 0.0F;

@@ -35,7 +35,7 @@ double interpolated_precision(const Positives& found) {
     const double slope = divide_no_nan(gained, std::max(before - after, 0.0));
     const double intercept = found.tp[t + 1] - slope * after;
     const double ratio = before > 0 && after > 0 ? before / after : 1;
-    area += divide_no_nan(slope * (gained + intercept * std::log(ratio)), found.tp.front());
+    area += divide_no_nan(slope * (gained + intercept * std::log(ratio)), std::max(found.tp.front(), 0.0));
   }
   return area;
 }

@@ -40,9 +40,6 @@ struct EnumNames<metrics::Average> {
                                   std::pair{metrics::Average::weighted, "weighted"}};
 };
 
-/// Keras' division: x / 0 is 0.
-[[nodiscard]] inline double divide_no_nan(double x, double y) noexcept { return y == 0 ? 0 : x / y; }
-
 /// Sums: true positives, then what they are divided by: predicted positives (precision) or positives (recall).
 struct RatioRule {
   static constexpr std::size_t max_sums = 2;

@@ -78,7 +78,7 @@ struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSq
   static constexpr std::array<std::string_view, 0> aliases{};
 
   static double value(const metrics::RootMeanSquaredError& /*metric*/, std::span<const double> sums, double total) {
-    return std::sqrt(sums[0] / total);
+    return std::sqrt(divide_no_nan(sums[0], total));
   }
 };
 

@@ -68,11 +68,11 @@ void visit_metric_values(const MetricLists& lists, std::span<const double> sums,
   visit_metrics(lists, [&](std::string_view name, const Metric& metric) {
     const bool is_weighted = index++ >= lists.metrics.size();
     const std::size_t count = num_sums(metric);
-    const double total = is_weighted && num_examples > 0 ? sums[begin + count] : num_examples;
     const auto value = [&]<typename T>(const T& options) {
+      const double total = is_weighted ? sums[begin + count] : num_examples;
       return MetricTraits<T>::value(options, sums.subspan(begin, count), total);
     };
-    visitor(name, total > 0 ? std::visit(value, metric) : 0.0);
+    visitor(name, num_examples > 0 ? std::visit(value, metric) : 0.0);
     begin += count + (is_weighted ? 1 : 0);
   });
 }

@@ -29,7 +29,8 @@ enum class MetricTargets { any, classes, dense };
 ///   rule                the MetricRule of a metric
 ///   complete            complete(metric, outputs) sets what depends on the model
 ///   num_sums            the number of a metric's sums, once it is complete
-///   value               the metric as value(metric, sums, total), where the examples' weights add up to `total`, not 0
+///   value               the metric as value(metric, sums, total), where the examples' weights add up to `total`, of
+///                       either sign or 0
 /// Optional:
 ///   is_class_in_files   Keras does not know the metric by its name
 ///
@@ -40,12 +41,17 @@ enum class MetricTargets { any, classes, dense };
 template <typename Metric>
 struct MetricTraits;
 
-/// A metric whose weighted sum over the examples is divided by their weights.
+/// Keras' division: x / 0 is 0.
+[[nodiscard]] inline double divide_no_nan(double x, double y) noexcept { return y == 0 ? 0 : x / y; }
+
+/// A metric whose weighted sum over the examples is divided by the sum of their weights.
 struct MeanOverExamples {
   static constexpr std::array<std::string_view, 0> aliases{};
   static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const auto& /*metric*/) { return 1; }
-  static double value(const auto& /*metric*/, std::span<const double> sums, double total) { return sums[0] / total; }
+  static double value(const auto& /*metric*/, std::span<const double> sums, double total) {
+    return divide_no_nan(sums[0], total);
+  }
 };
 
 /// The first of equals; a NaN is never larger.

@@ -45,14 +45,15 @@ class Metrics(Scratch):
         chance = np.random.default_rng(1)
         images = chance.integers(0, 256, (203, 6, 5), dtype=np.uint8)
         labels = chance.integers(0, 10, 203, dtype=np.uint8)
-        weights = chance.uniform(0, 2, 203).astype(np.float32)
+        below_zero = {"classes", "one-hot, options", "errors", "probabilities", "areas", "areas of precision"}
         seen = set()
         for name, (loss, metrics) in CASES.items():
             ends_in = "softmax" if isinstance(loss, CATEGORICAL) and not loss.from_logits else None
             model = keras.Sequential([layers.Input((6, 5)), layers.Rescaling(1 / 255), layers.Flatten(),
                                       layers.Dense(10, activation=ends_in)])
-            model.compile("sgd", loss=loss, metrics=metrics, weighted_metrics=[copy_of(metrics[-1])])
+            model.compile("sgd", loss=loss, metrics=metrics, weighted_metrics=[copy_of(each) for each in metrics])
             targets = labels if isinstance(loss, SPARSE) else np.eye(10)[labels]
+            weights = chance.uniform(*(-2, 1) if name in below_zero else (0, 2), 203).astype(np.float32)
             given = targets if isinstance(loss, SQUARED) else labels
             np.savez(self.folder / "data.npz", x_train=images, y_train=given, x_test=images, y_test=given,
                      sample_weight_test=weights)

@@ -77,6 +77,12 @@ def smooth(last: str | None = None) -> keras.Sequential:
         layers.Dense(16, activation="tanh"), layers.Dense(5, activation=last)])
 
 
+def of_equal_outputs() -> keras.Sequential:
+    model = smooth()
+    model.layers[-1].kernel.assign(np.zeros((16, 5)))
+    return model
+
+
 def rescaled() -> keras.Sequential:
     return keras.Sequential([layers.Input((10, 9, 2)), layers.Rescaling(1.7, offset=-0.3), *convolutional().layers])
 
@@ -298,6 +304,7 @@ CASES = {
     "hinge": Case(smooth, lambda: SGD(0.05), LOSSES.Hinge),
     "squared hinge": Case(smooth, lambda: SGD(0.05), LOSSES.SquaredHinge),
     "categorical hinge": Case(smooth, lambda: SGD(0.02), LOSSES.CategoricalHinge),
+    "categorical hinge, equal outputs": Case(of_equal_outputs, lambda: SGD(0.02), LOSSES.CategoricalHinge, quick=True),
     "binary, logits": Case(smooth, lambda: SGD(0.05), lambda: LOSSES.BinaryCrossentropy(
         from_logits=True, label_smoothing=0.1), quick=True),
     "binary, probabilities": Case(lambda: smooth("sigmoid"), lambda: SGD(0.05), LOSSES.BinaryCrossentropy),

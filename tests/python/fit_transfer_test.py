@@ -235,6 +235,21 @@ class FullTest(TransferTest):
             lockstep.evaluate(make(), x, keras.utils.to_categorical(y, 4), engine="native")
         self.assert_fits_as_keras(make)
 
+    def test_limits_of_keras_are_kept(self) -> None:
+        """keras.config limits epochs, and steps of an epoch."""
+        self.addCleanup(keras.config.set_max_epochs, None)
+        self.addCleanup(keras.config.set_max_steps_per_epoch, None)
+        x, y = data()
+        model = make_model()
+        keras.config.set_max_epochs(2)
+        with self.assertWarnsRegex(UserWarning, r"max_epochs\(\) limits epochs to 2"):
+            history = lockstep.fit(model, x, y, epochs=5, verbose=0)
+        self.assertEqual(history.epoch, [0, 1])
+        keras.config.set_max_steps_per_epoch(3)
+        for task in (lockstep.fit, lockstep.evaluate, lambda *given: lockstep.predict(given[0], given[1])):
+            with self.assertRaisesRegex(ValueError, r"max_steps_per_epoch\(\) is 3, which the workers do not know"):
+                task(model, x, y)
+
 
 if __name__ == "__main__":
     unittest.main()

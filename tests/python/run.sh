@@ -46,7 +46,7 @@ export PATH=$build/bin:$PATH PYTHONPATH=$own/site PYTHONDONTWRITEBYTECODE=1
 tests=("$@")
 if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
-    "$venv/bin/mypy" --cache-dir "$own/mypy")
+    "$venv/bin/mypy" --cache-dir "$own/mypy" && "$venv/bin/python" scripts/write_python_reference.py --check)
   cd "$here"
   # Most tests keep one core busy, so two modules run at a time, the longest first.
   # shellcheck disable=SC2016 # the inner shell's variables

@@ -199,7 +199,7 @@ Metric read_metric(const json& value, const std::string& source, const Judged& j
   ConfigReader config(*described.config, source + ": the metric " + described.class_name);
   const std::string log_name = log_name_of(described, config);
   const std::string function = config.text("fn", "");
-  config.ignore({"dtype"});
+  config.expect("dtype", "float32");
 
   std::optional<Metric> metric;
   std::vector<std::string_view> known;

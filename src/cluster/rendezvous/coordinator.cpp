@@ -307,7 +307,7 @@ void Coordinator::fail(const Fault& fault, double now) {
   std::string text = fmt::format("generation {} ended: {}: {}", placement_.generation,
                                  describe_member(fault.member, fault.rank), printable_line(fault.what));
   if (fault.is_leave) {
-    text += slots_.size() == 1 ? "; the same command goes on" : "; waiting for it to come back";
+    if (slots_.size() > 1) text += "; waiting for it to come back";  // else the worker's own line says how to go on
   } else if (is_repeated) {
     finish(fault.code, text + "; it is the second time in a row, so another restart would not help", now);
     return;

@@ -1,6 +1,6 @@
 // Crossentropy of outputs that are neither logits nor probabilities, by Keras' formulas.
-#include "losses/loss_registry.hpp"
 #include "support/catch.hpp"
+#include "support/loss_gradient.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -33,21 +34,11 @@ double clipped_then_divided(const Values& outputs, const Values& targets) {
   return loss;
 }
 
-struct Gradient {
-  std::vector<float>& values;
-  [[nodiscard]] static bool is_wanted() { return true; }
-  void operator()(std::size_t k, float value) const { values[k] = value; }
-};
-
 template <typename Formula>
 void check_rule(const Loss& loss, const Values& outputs, const Values& targets, const Formula& formula) {
-  const std::vector<float> given(outputs.begin(), outputs.end());
-  const std::vector<float> wanted(targets.begin(), targets.end());
-  std::vector<float> gradient(outputs.size());
-  with_loss_rule(loss, [&]<bool takes_classes>(const auto& rule) {
-    const float found = rule(given.data(), given.size(), DenseTarget<std::size_t>{wanted.data()}, Gradient{gradient});
-    CHECK(found == Approx(formula(outputs, targets)).epsilon(1e-5).margin(1e-6));
-  });
+  const LossGradient found =
+      loss_gradient(loss, {outputs.begin(), outputs.end()}, {targets.begin(), targets.end()});
+  CHECK(found.loss == Approx(formula(outputs, targets)).epsilon(1e-5).margin(1e-6));
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     Values above = outputs;
     Values below = outputs;
@@ -55,7 +46,7 @@ void check_rule(const Loss& loss, const Values& outputs, const Values& targets, 
     above[k] += h;
     below[k] -= h;
     INFO("output " << k);
-    CHECK(gradient[k] ==
+    CHECK(found.gradient[k] ==
           Approx((formula(above, targets) - formula(below, targets)) / (2 * h)).epsilon(1e-3).margin(1e-4));
   }
 }

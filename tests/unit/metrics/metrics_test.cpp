@@ -171,6 +171,11 @@ TEST_CASE("weighted metrics weigh their examples and have names of their own") {
   CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {1, 3}) == Approx(7.0 / 4));
   CHECK(value_of(metrics::RootMeanSquaredError(), outputs, targets, {1, 3}) == Approx(std::sqrt(13.0 / 4)));
   CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {0, 0}) == 0);
+  CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {1, -3}) == Approx(5.0 / 2));
+  CHECK(value_of(metrics::RootMeanSquaredError(), outputs, targets, {1, -3}) == Approx(std::sqrt(11.0 / 2)));
+  CHECK(value_of(metrics::RootMeanSquaredError(), outputs, targets, {1, -1}) == 0);
+  CHECK(value_of(metrics::Precision(), Outputs{{1}, {1}, {1}}, Outputs{{1}, {0}, {0}}, {-3, 1, 1}) == Approx(3));
+  CHECK(value_of(metrics::Precision(), Outputs{{1}, {1}, {0}}, Outputs{{1}, {0}, {0}}, {1, 1, -2}) == Approx(0.5));
   const std::vector<Metric> both{metrics::MeanAbsoluteError()};
   std::vector<std::string> names;
   visit_metric_values(MetricLists{both, both}, std::vector<double>{1, 1, 1}, 1,
