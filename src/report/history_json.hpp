@@ -4,6 +4,7 @@
 
 #include <lockstep/core/history.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/generation_record.hpp"
+#include "report/picture.hpp"
 
 namespace lockstep {
 
@@ -30,12 +32,25 @@ struct RunTiming {
   std::map<std::string, double> operations_ms_per_step = {};  ///< by operation and layer
 };
 
+/// A picture that a classifier takes for another class.
+struct Mistake {
+  Picture picture;
+  std::size_t expected = 0;   ///< its class
+  std::size_t predicted = 0;  ///< the class of the largest output
+};
+
+struct Mistakes {
+  std::vector<Mistake> shown;
+  std::size_t examined = 0;  ///< examples among which these are all
+};
+
 struct RunReport {
   std::string model;            ///< the program's name
   std::string file;             ///< the name of the model that the run saved last
   std::uint64_t iteration = 0;  ///< of that model: optimizer steps
   History history;
   Logs evaluation;       ///< of the last evaluate(); empty without one
+  Mistakes mistakes;     ///< of the same; only for report.html
   NamedValues config;    ///< the program and its options, without those for developers
   NamedValues world;     ///< workers, hosts, communication, device
   NamedValues versions;  ///< lockstep, onednn, mpi, hdf5, ...

@@ -46,6 +46,8 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5re
 .train { stroke: var(--train); } .dot.train { fill: var(--train); }
 .val { stroke: var(--val); } .dot.val { fill: var(--val); }
 .scroll { overflow-x: auto; }
+.mistakes { display: flex; flex-wrap: wrap; gap: .8rem; } .mistakes figure { margin: 0; text-align: center; }
+.mistakes img { width: 4.5rem; height: auto; image-rendering: pixelated; display: block; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .bars td.bar { width: 18rem; } .bars .bar span { display: block; height: .8rem; margin-top: .35rem; background: var(--bar); }
@@ -223,6 +225,22 @@ std::string generations(const std::vector<GenerationRecord>& records) {
   return html + "</table></div>\n";
 }
 
+/// Pictures beside their class and the predicted one.
+std::string mistakes(const Mistakes& found) {
+  if (found.shown.empty()) return {};
+  std::string html = fmt::format(
+      "<h2>Misclassified examples</h2>\n<p class=\"faint\">{} among the first {} examples of the "
+      "test set: the true class &rarr; the predicted one</p>\n<div class=\"mistakes\">\n",
+      plural(std::ssize(found.shown), "mistake"), amount(static_cast<double>(found.examined)));
+  for (const Mistake& each : found.shown) {
+    html += fmt::format(
+        "<figure><img alt=\"\" width=\"{}\" height=\"{}\" src=\"{}\"><figcaption>{} &rarr; {}"
+        "</figcaption></figure>\n",
+        each.picture.width, each.picture.height, data_url(each.picture), each.expected, each.predicted);
+  }
+  return html + "</div>\n";
+}
+
 std::string workers_of(const RunReport& report) {
   const auto found = report.world.find("workers");
   const auto* const count = found == report.world.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
@@ -243,7 +261,7 @@ std::string report_html(const RunReport& report) {
   if (report.is_live)
     html += "<p class=\"faint\">Training goes on; this page loads itself again every 5 seconds.</p>\n";
   if (!report.file.empty()) html += "<p class=\"faint\">Saved as " + html_escaped(report.file) + "</p>\n";
-  html += figures(report) + charts(report.history);
+  html += figures(report) + charts(report.history) + mistakes(report.mistakes);
   html += bars("Where a step's time goes", report.timing.profile_ms_per_step, 20);
   html += bars("Slowest operations of a step", report.timing.operations_ms_per_step, 12);
   html += generations(report.generations) + epochs(report.history);

@@ -167,6 +167,7 @@ RunReport TrainingSession::report() const {
   RunReport report;
   report.history = log_.history();
   report.evaluation = evaluation_;
+  report.mistakes = mistakes_;
   report.timing.seconds_to_first_step = log_.seconds_to_first_step();
   report.timing.steps = steps_;
   report.timing.backups = log_.backups();

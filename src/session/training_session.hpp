@@ -88,7 +88,10 @@ class TrainingSession {
 
   /// Adds the epoch to the history: the metrics of its steps, and `more`.
   const EpochRecord& end_epoch(int epoch, const Logs& more);
-  void set_evaluation(const Logs& logs) { evaluation_ = logs; }
+  void set_evaluation(const Logs& logs, Mistakes mistakes) {
+    evaluation_ = logs;
+    mistakes_ = std::move(mistakes);
+  }
 
   /// History, evaluation and step times for history.json.
   [[nodiscard]] RunReport report() const;
@@ -112,6 +115,7 @@ class TrainingSession {
   std::vector<float> written_metrics_;  ///< by the step that finished last
   MetricSums last_step_;                ///< of the step that finished last
   Logs evaluation_;
+  Mistakes mistakes_;
   CoreTimes core_times_ = read_core_times();
   bool warned_of_busy_cores_ = false;
 };

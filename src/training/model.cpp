@@ -4,6 +4,7 @@
 #include "report/terminal.hpp"
 #include "session/describe_step_times.hpp"
 #include "session/epoch_batches.hpp"
+#include "session/find_mistakes.hpp"
 #include "session/read_on_chief.hpp"
 #include "training/fit_loop.hpp"
 #include "training/model_parts.hpp"
@@ -118,7 +119,13 @@ Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& op
 
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
   Logs logs = lockstep::evaluate(*parts_, data, options);
-  parts_->session.set_evaluation(logs);
+  RunContext& run_context = *parts_->run_context;
+  CompiledModel& compiled = parts_->model.compiled();
+  const bool is_reported = !run_context.options().model_dir.empty();
+  const bool takes_part = run_context.world().is_chief() || parts_->model.is_tensor_parallel();
+  Mistakes mistakes;
+  if (is_reported && takes_part) mistakes = find_mistakes(compiled, data, run_context.batch_size(options.batch_size));
+  parts_->session.set_evaluation(logs, std::move(mistakes));
   return logs;
 }
 

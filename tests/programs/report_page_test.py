@@ -73,6 +73,8 @@ class ReportPageTest(ProgramTest):
                 self.assertIn("3 epochs, 2 workers</h1>", dom)
                 self.assertEqual(dom.count("<polyline"), dom.count('class="line '))
                 self.assertGreaterEqual(dom.count("<svg"), 2)
+                self.assertIn("Misclassified examples</h2>", dom)
+                self.assertGreater(dom.count("<figure><img"), 0)
                 for title in ("Training", "Where a step's time goes", "Epochs", "Workers and machine", "Options", "Versions"):
                     self.assertIn(f"<h2>{title}</h2>", dom)
                 seen = colours(picture)

@@ -22,7 +22,8 @@ struct LossGradient {
   };
   LossGradient found{.gradient = std::vector<float>(outputs.size())};
   with_loss_rule(loss, [&]<bool takes_classes>(const auto& rule) {
-    found.loss = rule(outputs.data(), outputs.size(), DenseTarget<std::size_t>{targets.data()}, Gradient{found.gradient});
+    found.loss =
+        rule(outputs.data(), outputs.size(), DenseTarget<std::size_t>{targets.data()}, Gradient{found.gradient});
   });
   return found;
 }

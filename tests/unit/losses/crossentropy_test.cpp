@@ -36,8 +36,7 @@ double clipped_then_divided(const Values& outputs, const Values& targets) {
 
 template <typename Formula>
 void check_rule(const Loss& loss, const Values& outputs, const Values& targets, const Formula& formula) {
-  const LossGradient found =
-      loss_gradient(loss, {outputs.begin(), outputs.end()}, {targets.begin(), targets.end()});
+  const LossGradient found = loss_gradient(loss, {outputs.begin(), outputs.end()}, {targets.begin(), targets.end()});
   CHECK(found.loss == Approx(formula(outputs, targets)).epsilon(1e-5).margin(1e-6));
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     Values above = outputs;

@@ -76,6 +76,22 @@ TEST_CASE("a report loads nothing and runs nothing", "[report_html]") {
   }
 }
 
+TEST_CASE("a report shows misclassified pictures, whose bytes are on the page", "[report_html]") {
+  RunReport report = small_report();
+  CHECK(report_html(report).find("Misclassified") == std::string::npos);
+  report.mistakes = {.shown = {{{.height = 1, .width = 1, .values = {255}}, 7, 1}}, .examined = 1000};
+  const std::string page = report_html(report);
+  CHECK(page.find("1 mistake among the first 1,000 examples of the test set") != std::string::npos);
+  CHECK(page.find("<figcaption>7 &rarr; 1</figcaption>") != std::string::npos);
+  CHECK(count(page, "src=") == count(page, "src=\"data:image/bmp;base64,"));
+}
+
+TEST_CASE("a picture is a bitmap from the lowest row, blue first, in rows of whole words", "[report_html]") {
+  const Picture picture{.height = 2, .width = 1, .channels = 3, .values = {255, 0, 0, 0, 0, 255}};  // red above blue
+  CHECK(data_url(picture) ==
+        "data:image/bmp;base64,Qk0+AAAAAAAAADYAAAAoAAAAAQAAAAIAAAABABgAAAAAAAgAAAAAAAAAAAAAAAAAAAAAAAAA/wAAAAAA/wA=");
+}
+
 TEST_CASE("texts in a report are escaped", "[report_html]") {
   RunReport report = small_report();
   report.model = "<b>&\"it's\"";

@@ -1,0 +1,18 @@
+// Which pictures a classifier takes for another class: what report.html shows of them.
+#pragma once
+
+#include "report/history_json.hpp"
+#include "session/compiled_model.hpp"
+
+#include <lockstep/data/dataset.hpp>
+
+#include <cstddef>
+
+namespace lockstep {
+
+/// The first mistakes among the first pictures of the data, which are at least `batch_size` and at most a tenth of it.
+/// Nothing if the model is no classifier, or its input no picture: bytes of shape (height, width), or any values of
+/// shape (height, width, 1) or (height, width, 3). Collective if the model is tensor parallel.
+[[nodiscard]] Mistakes find_mistakes(CompiledModel& model, const Dataset& data, std::size_t batch_size);
+
+}  // namespace lockstep
