@@ -6,6 +6,7 @@
 #include "cli/inspect.hpp"
 #include "cli/launch.hpp"
 #include "cli/plan.hpp"
+#include "cli/serve.hpp"
 #include "cli/train.hpp"
 #include "cli/worker/worker.hpp"
 
@@ -18,6 +19,7 @@ std::span<const Command> commands() {
       Command{"train", "Train a Keras model on all workers of TF_CONFIG or mpirun", train},
       Command{"evaluate", "Print a model's loss and metrics on the test set", evaluate},
       Command{"predict", "Write a model's outputs for the test set", predict},
+      Command{"serve", "Answer requests for predictions over HTTP, with the newest model", serve},
       Command{"plan", "Print how workers would shard a model, and how long a step takes", plan},
       Command{"launch", "Run a program on all workers of a cluster; restart it when one is lost", launch},
       Command{"inspect", "Show, check or compare model files", inspect_models},

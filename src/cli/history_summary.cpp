@@ -59,10 +59,15 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
     const auto workers = world->find("workers");
     if (workers != world->end() && workers->is_number_unsigned()) summary.workers = workers->get<std::uint64_t>();
   }
-  if (epochs->empty() || !epochs->back().is_object()) return summary;
-  for (const auto& [key, value] : epochs->back().items()) {
-    if (value.is_number() && is_log(key)) summary.last_logs[key] = value.get<double>();
-  }
+  const auto read_logs = [&](const nlohmann::json& logs, std::map<std::string, double>& read) {
+    if (!logs.is_object()) return;
+    for (const auto& [key, value] : logs.items()) {
+      if (value.is_number() && is_log(key)) read[key] = value.get<double>();
+    }
+  };
+  if (const auto evaluation = document.find("evaluation"); evaluation != document.end())
+    read_logs(*evaluation, summary.evaluation);
+  if (!epochs->empty()) read_logs(epochs->back(), summary.last_logs);
   return summary;
 }
 

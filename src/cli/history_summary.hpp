@@ -15,8 +15,9 @@ struct HistorySummary {
   std::optional<std::uint64_t> iteration = {};  ///< of that model
   std::optional<double> input_scale = {};       ///< --input-scale, if it was given
   std::uint64_t epochs = 0;
-  std::uint64_t workers = 0;                     ///< 0: unknown
-  std::map<std::string, double> last_logs = {};  ///< of the last epoch: loss, accuracy, ...
+  std::uint64_t workers = 0;                      ///< 0: unknown
+  std::map<std::string, double> last_logs = {};   ///< of the last epoch: loss, accuracy, ...
+  std::map<std::string, double> evaluation = {};  ///< of the test set; empty if the run did not evaluate
 };
 
 /// Returns nullopt if the file does not exist. Throws IoError if it cannot be read, DataError if it is not a

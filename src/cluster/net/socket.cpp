@@ -154,14 +154,15 @@ Socket listen_on_loopback(std::uint16_t port) {
   return listen_on(Interfaces::loopback, {AF_INET, AF_INET6}, port, SOMAXCONN, "in TF_CONFIG");
 }
 
-std::uint16_t free_port() {
-  const Socket listener = listen_on(0);
+std::uint16_t port_of(const Socket& listener) {
   Endpoint own;
   own.length = sizeof own.storage;
   if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return 0;
   const std::string text = own.to_string();
   return parse_number<std::uint16_t>(std::string_view(text).substr(text.rfind(':') + 1)).value_or(0);
 }
+
+std::uint16_t free_port() { return port_of(listen_on(0)); }
 
 std::string local_address_of(const Socket& socket) { return address_of(socket, &getsockname); }
 

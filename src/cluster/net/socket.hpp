@@ -38,6 +38,9 @@ class Socket {
 /// Listens on the loopback address only: no other host can connect.
 [[nodiscard]] Socket listen_on_loopback(std::uint16_t port);
 
+/// The port of a listener; 0 if it is unknown.
+[[nodiscard]] std::uint16_t port_of(const Socket& listener);
+
 /// A port on which no process of this host listens now; 0 if the system has none.
 [[nodiscard]] std::uint16_t free_port();
 

@@ -247,6 +247,8 @@ TEST_CASE("unsupported compile settings are rejected by name") {
        {"AUC", "cannot be printed"}},
       {training_of(sgd, mse, R"([{"class_name": "F1Score", "config": {"name": "f1", "average": null}}])"),
        {"F1Score", "average = null", "does not support"}},
+      {training_of(sgd, mse, R"([{"class_name": "AUC", "config": {"name": "auc", "dtype": "bfloat16"}}])"),
+       {"AUC", "dtype = \"bfloat16\"", "does not support"}},
       {training_of(sgd, mse, R"([{"class_name": "SparseTopKCategoricalAccuracy",
          "config": {"name": "sparse_top_k_categorical_accuracy", "from_sorted_ids": true}}])"),
        {"SparseTopKCategoricalAccuracy", "from_sorted_ids"}},

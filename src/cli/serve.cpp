@@ -1,0 +1,128 @@
+// See serve.hpp.
+#include "cli/serve.hpp"
+
+#include "cli/history_summary.hpp"
+#include "cluster/net/socket.hpp"
+#include "core/log.hpp"
+#include "options/read_value.hpp"
+#include "serve/model_server.hpp"
+#include "training/parse_or_exit.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/strategy.hpp>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+struct ServeSettings {
+  ServeOptions options;
+  std::uint16_t port = 8501;
+};
+
+std::string read_name(const OptionValue& given) {
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
+  if (given.value.empty() || given.value.size() > 128 || !std::ranges::all_of(given.value, is_plain))
+    refuse(given, "letters, digits, '.', '-' and '_'");
+  return given.value;
+}
+
+std::vector<ProgramOption> serve_options(ServeSettings& settings) {
+  ServeOptions& options = settings.options;
+  return {
+      {.name = "model",
+       .metavar = "PATH",
+       .help = "a .keras or .h5 file, or a directory whose newest\nmodel is served, also when it is replaced",
+       .set = [&options](const OptionValue& given) { options.model = given.value; }},
+      {.name = "port",
+       .metavar = "N",
+       .help = "of HTTP, on all interfaces; 0: any free one",
+       .shown_default = "8501",
+       .set = [&settings](const OptionValue& given) { settings.port = read_whole<std::uint16_t>(given, 0); }},
+      {.name = "name",
+       .metavar = "NAME",
+       .help = "of the model in paths, /v1/models/NAME:predict",
+       .shown_default = "model",
+       .set = [&options](const OptionValue& given) { options.name = read_name(given); }},
+      {.name = "max-batch",
+       .metavar = "N",
+       .help = "examples that are computed at once",
+       .shown_default = "64",
+       .set = [&options](const OptionValue& given) { options.max_batch = read_whole<std::size_t>(given, 1, 4096); }},
+      {.name = "max-delay",
+       .metavar = "MS",
+       .help = "milliseconds that a request waits for others to\nbe computed with it",
+       .shown_default = "0",
+       .set =
+           [&options](const OptionValue& given) {
+             const double ms = read_number(
+                 given, [](double number) { return number >= 0 && number <= 1000; }, "from 0 to 1000");
+             options.max_delay = std::chrono::microseconds(std::lround(1000 * ms));
+           }},
+      {.name = "max-waiting",
+       .metavar = "N",
+       .help = "examples that wait; requests beyond get a 503",
+       .shown_default = "4096",
+       .set = [&options](const OptionValue& given) { options.max_waiting = read_whole<std::size_t>(given, 1); }},
+      {.name = "max-body",
+       .metavar = "MIB",
+       .help = "of a request, in MiB; larger ones get a 413",
+       .shown_default = "16",
+       .set =
+           [&options](const OptionValue& given) {
+             options.http.max_body_bytes = read_whole<std::size_t>(given, 1, 1024) << 20U;
+           }},
+  };
+}
+
+ModelFacts facts_of(const std::filesystem::path& model, const std::optional<std::uint64_t>& iterations) {
+  try {
+    const std::optional<HistorySummary> history = read_history_of(model, iterations);
+    if (!history) return {};
+    ModelFacts facts{.scores = history->last_logs, .input_scale = history->input_scale};
+    if (!history->evaluation.empty()) facts.scores.clear();
+    for (const auto& [name, value] : history->evaluation) facts.scores["test " + name] = value;
+    return facts;
+  } catch (const Error&) {
+    return {};  // `lockstep inspect` tells what is wrong with it
+  }
+}
+
+}  // namespace
+
+void serve(std::span<const std::string> args) {
+  // Before any thread starts: the server waits for these itself, and ends when all requests are answered.
+  sigset_t handled{};
+  sigemptyset(&handled);
+  sigaddset(&handled, SIGTERM);
+  sigaddset(&handled, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &handled, nullptr);
+  ServeSettings settings;
+  const Options options =
+      parse_or_exit(args, {.model_dir = {}, .verbose = 0, .program = "lockstep serve"}, serve_options(settings),
+                    {"Answers requests for predictions over HTTP, with the newest model of a directory", false});
+  if (settings.options.model.empty())
+    throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
+  MultiWorkerMirroredStrategy strategy{options};
+  if (strategy.num_workers() > 1)
+    throw UsageError("lockstep serve is one process; start as many as you need behind a load balancer, without mpirun");
+  const Socket listener = listen_on(settings.port, SOMAXCONN, "with --port");
+  log_info(fmt::format("listening on port {}: /v1/models/{}:predict, /healthz, /metrics, and a page at /",
+                       port_of(listener), settings.options.name));
+  serve_models(strategy, listener, settings.options, facts_of);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// Finds the newest model in a directory: trainings replace models by whole files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace lockstep {
+
+/// A file as it was at one time.
+struct ModelVersion {
+  std::filesystem::path file;
+  std::uint64_t time_ms = 0;  ///< of its last change, since 1970: the version's number
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(const ModelVersion&, const ModelVersion&) = default;
+};
+
+/// The newest .keras, .h5 or .hdf5 file in a directory, which are no weights alone and no backups; or the file, if
+/// `path` is one. None if there is none yet. Throws IoError if the path cannot be read.
+[[nodiscard]] std::optional<ModelVersion> newest_model(const std::filesystem::path& path);
+
+}  // namespace lockstep

@@ -1,0 +1,209 @@
+// See model_server.hpp. Two threads: one speaks HTTP and reads JSON, the caller's one computes, as MPI and OpenMP want.
+#include "serve/model_server.hpp"
+
+#include "core/log.hpp"
+#include "serve/model_follower.hpp"
+#include "serve/predict_json.hpp"
+#include "serve/prediction_queue.hpp"
+#include "serve/serving_api.hpp"
+#include "serve/serving_metrics.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/model.hpp>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::chrono::milliseconds look_interval{500};
+
+bool scales_inputs(const Architecture& model) {
+  return std::ranges::any_of(model.layers(), [](const LayerInfo& layer) {
+    return layer.class_name == "Rescaling" || layer.class_name == "Normalization";
+  });
+}
+
+/// The model in service, and the file that it was read from.
+class ModelInService {
+ public:
+  ModelInService(MultiWorkerMirroredStrategy& strategy, const ServeOptions& options, const ReadFacts& read_facts,
+                 SharedState& shared, ServingMetrics& metrics)
+      : strategy_(strategy), options_(options), read_facts_(read_facts), shared_(shared), metrics_(metrics) {}
+
+  /// Loads a newer file if there is one.
+  void refresh() {
+    ServedState state = shared_.get();
+    try {
+      const std::optional<ModelVersion> newest = newest_model(options_.model);
+      if (newest == seen_ && (newest || !state.problem.empty())) return;
+      if (!newest) throw IoError(fmt::format("{} holds no model yet", options_.model.string()));
+      seen_ = newest;
+      load(*newest, state);
+      state.problem.clear();
+      log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
+    } catch (const Error& error) {
+      const std::string kept = state.model ? "; the model before it is still served" : "";
+      if (state.problem != error.what() + kept) log_warning(error.what() + kept);
+      if (seen_ && !state.problem.empty()) metrics_.count_load(false);
+      state.problem = error.what() + kept;
+    }
+    shared_.set(std::move(state));
+  }
+
+  /// Computes the requests' predictions and completes them.
+  void predict(std::vector<WaitingRequest> requests) {
+    const std::shared_ptr<const ServedModel> served = shared_.get().model;
+    std::erase_if(requests, [&](const WaitingRequest& each) {
+      if (each.signature == served->signature) return false;
+      each.complete({.code = 503, .error = "another model, of other inputs, was loaded meanwhile; send it again"});
+      return true;
+    });
+    if (requests.empty()) return;
+    std::size_t examples = 0;
+    for (const WaitingRequest& each : requests) examples += each.request.examples;
+    metrics_.count_batch(examples);
+    Prediction all;
+    try {
+      all.outputs = outputs_of(requests, examples, served->signature);
+    } catch (const std::exception& error) {
+      log_warning(error.what());
+      for (const WaitingRequest& each : requests) each.complete({.code = 500, .error = error.what()});
+      return;
+    }
+    std::size_t begin = 0;
+    for (const WaitingRequest& each : requests) {
+      Prediction own{.signature = served->signature};
+      for (std::size_t i = 0; i < all.outputs.size(); ++i) {
+        const auto elements = static_cast<std::size_t>(served->signature.outputs[i].shape.elements());
+        const auto first = all.outputs[i].begin() + static_cast<std::ptrdiff_t>(begin * elements);
+        own.outputs.emplace_back(first, first + static_cast<std::ptrdiff_t>(each.request.examples * elements));
+      }
+      begin += each.request.examples;
+      each.complete(own);
+    }
+  }
+
+ private:
+  void load(const ModelVersion& version, ServedState& state) {
+    std::optional<std::uint64_t> iterations;
+    const ChooseCompileOptions choose = [&](const Architecture& /*model*/, const auto& saved) {
+      if (saved) iterations = saved->saved_iterations;
+      return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
+    };
+    Model loaded = strategy_.load_model(version.file, choose);
+    const ModelFacts facts = read_facts_(version.file, iterations);
+    const bool takes_bytes = scales_inputs(loaded.architecture());
+    state.model = std::make_shared<const ServedModel>(
+        ServedModel{.version = version,
+                    .signature = signature_of(loaded.architecture()),
+                    .scores = facts.scores,
+                    .pixel_scale = takes_bytes ? 255 : 255 * facts.input_scale.value_or(1.0 / 255)});
+    model_.emplace(std::move(loaded));
+    metrics_.count_load(true);
+    for (std::size_t size = 1; size <= options_.max_batch; size *= 2) warm_up(size, state.model->signature);
+  }
+
+  /// Kernels for this many examples are made now, not while somebody waits.
+  void warm_up(std::size_t examples, const ModelSignature& signature) {
+    WaitingRequest zeros;
+    zeros.request.examples = examples;
+    for (const TensorSignature& input : signature.inputs)
+      zeros.request.inputs.emplace_back(examples * static_cast<std::size_t>(input.shape.elements()));
+    static_cast<void>(outputs_of(std::span(&zeros, 1), examples, signature));
+  }
+
+  /// Batches have a power of two of examples, the last repeated, so that few kernels serve all sizes.
+  [[nodiscard]] ExampleValues outputs_of(std::span<const WaitingRequest> requests, std::size_t examples,
+                                         const ModelSignature& signature) {
+    const std::size_t padded = examples <= options_.max_batch ? std::bit_ceil(examples) : examples;
+    Dataset data;
+    for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+      const TensorSignature& input = signature.inputs[i];
+      const auto elements = static_cast<std::size_t>(input.shape.elements());
+      std::vector<float> values;
+      values.reserve(padded * elements);
+      for (const WaitingRequest& each : requests) {
+        const std::vector<float>& own = each.request.inputs[i];
+        values.insert(values.end(), own.begin(), own.end());
+      }
+      while (values.size() < padded * elements) {
+        const std::size_t last = values.size() - elements;
+        for (std::size_t k = 0; k < elements; ++k) values.push_back(values[last + k]);
+      }
+      data.inputs.push_back(
+          {.shape = input.shape, .values = SharedArray<float>(std::move(values)), .name = input.name});
+    }
+    data.source = "a request";
+    ExampleValues outputs =
+        model_->predict_outputs(data, {.batch_size = static_cast<int>(std::bit_ceil(options_.max_batch))});
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      outputs[i].resize(examples * static_cast<std::size_t>(signature.outputs[i].shape.elements()));
+    return outputs;
+  }
+
+  MultiWorkerMirroredStrategy& strategy_;
+  const ServeOptions& options_;
+  const ReadFacts& read_facts_;
+  SharedState& shared_;
+  ServingMetrics& metrics_;
+  std::optional<ModelVersion> seen_;
+  std::optional<Model> model_;
+};
+
+void wait_for_signal() {
+  sigset_t asked{};
+  sigemptyset(&asked);
+  sigaddset(&asked, SIGTERM);
+  sigaddset(&asked, SIGINT);
+  int signal = 0;
+  sigwait(&asked, &signal);
+}
+
+}  // namespace
+
+void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
+                  const ReadFacts& read_facts) {
+  SharedState shared;
+  ServingMetrics metrics;
+  PredictionQueue queue(options.max_waiting);
+  ServingApi api(options.name, shared, queue, metrics);
+  ModelInService model(strategy, options, read_facts, shared, metrics);
+  model.refresh();
+  HttpServer server(
+      listener,
+      [&api](const RestRequest& request, const HttpServer::Answer& answer) { return api.handle(request, answer); },
+      options.http);
+  std::thread speaker([&server] { server.run(); });
+  std::thread watcher([&server, &queue] {
+    wait_for_signal();
+    server.stop();
+    queue.stop();
+  });
+  auto next_look = std::chrono::steady_clock::now() + look_interval;
+  while (!queue.is_stopped() || queue.size() > 0) {
+    std::vector<WaitingRequest> requests = queue.take(options.max_batch, options.max_delay, look_interval);
+    if (!requests.empty()) model.predict(std::move(requests));
+    if (std::chrono::steady_clock::now() < next_look) continue;
+    model.refresh();
+    next_look = std::chrono::steady_clock::now() + look_interval;
+  }
+  watcher.join();
+  speaker.join();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// Serves the newest model of a directory: loads it, computes predictions in batches, and replaces it by a newer one.
+#pragma once
+
+#include "cluster/net/socket.hpp"
+#include "serve/http_server.hpp"
+#include "serve/served_model.hpp"
+
+#include <lockstep/training/strategy.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct ServeOptions {
+  std::filesystem::path model;  ///< a file, or a directory whose newest model is served
+  std::string name = "model";   ///< in paths
+  std::size_t max_batch = 64;   ///< examples that are computed at once
+  std::chrono::microseconds max_delay{0};
+  std::size_t max_waiting = 4096;  ///< examples; a request beyond is answered with 503
+  HttpLimits http = {};
+};
+
+/// What is known of a model beside its file.
+struct ModelFacts {
+  std::map<std::string, double> scores = {};
+  std::optional<double> input_scale = {};  ///< of the bytes that it was trained on
+};
+using ReadFacts =
+    std::function<ModelFacts(const std::filesystem::path& model, const std::optional<std::uint64_t>& iterations)>;
+
+/// Serves until SIGTERM or SIGINT, which must be blocked in all threads. A file that cannot be loaded leaves the model
+/// before it in service, and is told of once. `strategy` must have one worker.
+void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
+                  const ReadFacts& read_facts);
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+// See predict_json.hpp.
+#include "serve/predict_json.hpp"
+
+#include "core/printable.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+namespace {
+
+using nlohmann::json;
+
+/// Numbers of one tensor of one example, which stand at `where` in the request.
+class ExampleReader {
+ public:
+  ExampleReader(const TensorSignature& tensor, std::string where, std::vector<float>& values)
+      : tensor_(tensor), where_(std::move(where)), values_(values) {}
+
+  void read(const json& value) { read(value, tensor_.shape.extents()); }
+
+ private:
+  void read(const json& value, std::span<const std::int64_t> extents) {
+    const bool lacks_axis_of_1 = extents.size() == 1 && extents.front() == 1 && !value.is_array();
+    if (extents.empty() || lacks_axis_of_1) return read_number(value);
+    if (!value.is_array()) fail(fmt::format("has a {} where an array is due", value.type_name()));
+    if (static_cast<std::int64_t>(value.size()) != extents.front())
+      fail(fmt::format("has {} values on an axis of {}", value.size(), extents.front()));
+    for (const json& each : value) read(each, extents.subspan(1));
+  }
+
+  void read_number(const json& value) {
+    if (!value.is_number()) fail(fmt::format("has a {} where a number is due", value.type_name()));
+    const auto number = value.get<double>();
+    if (std::abs(number) > std::numeric_limits<float>::max()) fail("has a number that is infinite in float32");
+    if (tensor_.is_integer && number != std::floor(number)) fail("has a fraction, but takes whole numbers");
+    values_.push_back(static_cast<float>(number));
+  }
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw DataError(fmt::format("{} {}; the model takes the shape {}", where_, problem, tensor_.shape.to_string()));
+  }
+
+  const TensorSignature& tensor_;
+  std::string where_;
+  std::vector<float>& values_;
+};
+
+std::string names_of(const ModelSignature& signature) {
+  std::string names;
+  for (const TensorSignature& input : signature.inputs) names += (names.empty() ? "" : ", ") + input.name;
+  return printable(names);
+}
+
+/// The values of each input in an object by their names. A model of one input needs no object.
+std::vector<const json*> by_input(const json& value, const ModelSignature& signature, const std::string& where) {
+  if (signature.inputs.size() == 1 && !value.is_object()) return {&value};
+  if (!value.is_object())
+    throw DataError(fmt::format("{} must be an object with the inputs {}", where, names_of(signature)));
+  std::vector<const json*> values;
+  for (const TensorSignature& input : signature.inputs) {
+    const auto found = value.find(input.name);
+    if (found == value.end())
+      throw DataError(
+          fmt::format("{} has no input '{}'; the model takes {}", where, printable(input.name), names_of(signature)));
+    values.push_back(&*found);
+  }
+  if (value.size() > values.size())
+    throw DataError(fmt::format("{} has more than the model's inputs, which are {}", where, names_of(signature)));
+  return values;
+}
+
+void read_instances(const json& instances, const ModelSignature& signature, PredictRequest& request) {
+  if (!instances.is_array() || instances.empty())
+    throw DataError("\"instances\" must be an array with an entry for each example");
+  request.examples = instances.size();
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i)
+    request.inputs[i].reserve(std::min<std::size_t>(request.examples, 1024) *
+                              static_cast<std::size_t>(signature.inputs[i].shape.elements()));
+  for (std::size_t example = 0; example < instances.size(); ++example) {
+    const std::string where = fmt::format("instances[{}]", example);
+    const std::vector<const json*> values = by_input(instances[example], signature, where);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ExampleReader(signature.inputs[i], where, request.inputs[i]).read(*values[i]);
+  }
+}
+
+void read_columns(const json& inputs, const ModelSignature& signature, PredictRequest& request) {
+  const std::vector<const json*> columns = by_input(inputs, signature, "\"inputs\"");
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const json& column = *columns[i];
+    if (!column.is_array() || column.empty())
+      throw DataError("\"inputs\" must have an array with an entry for each example");
+    if (i > 0 && column.size() != request.examples)
+      throw DataError(
+          fmt::format("\"inputs\" has {} examples of one input and {} of another", request.examples, column.size()));
+    request.examples = column.size();
+    for (std::size_t example = 0; example < column.size(); ++example)
+      ExampleReader(signature.inputs[i], fmt::format("inputs[{}]", example), request.inputs[i]).read(column[example]);
+  }
+}
+
+void append_tensor(std::string& text, std::span<const float> values, std::span<const std::int64_t> extents) {
+  if (extents.empty()) {
+    if (std::isfinite(values.front())) {
+      fmt::format_to(std::back_inserter(text), "{}", values.front());
+    } else {
+      text += "null";
+    }
+    return;
+  }
+  const auto count = static_cast<std::size_t>(extents.front());
+  const std::size_t elements = values.size() / count;
+  text += '[';
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0) text += ',';
+    append_tensor(text, values.subspan(i * elements, elements), extents.subspan(1));
+  }
+  text += ']';
+}
+
+/// One example of each output: a tensor, or of several outputs an object.
+void append_example(std::string& text, const ExampleValues& outputs, const ModelSignature& signature,
+                    std::size_t example) {
+  const bool is_object = outputs.size() > 1;
+  if (is_object) text += '{';
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Shape& shape = signature.outputs[i].shape;
+    const auto elements = static_cast<std::size_t>(shape.elements());
+    if (is_object) text += (i > 0 ? "," : "") + json(signature.outputs[i].name).dump() + ":";
+    append_tensor(text, std::span(outputs[i]).subspan(example * elements, elements), shape.extents());
+  }
+  if (is_object) text += '}';
+}
+
+}  // namespace
+
+PredictRequest parse_predict_request(std::string_view body, const ModelSignature& signature) {
+  const json parsed = json::parse(body, nullptr, false);
+  if (parsed.is_discarded()) throw DataError("the body is not JSON");
+  if (!parsed.is_object()) throw DataError("the body must be a JSON object with \"instances\" or \"inputs\"");
+  for (const auto& [key, value] : parsed.items()) {
+    if (key == "instances" || key == "inputs") continue;
+    if (key != "signature_name") throw DataError(fmt::format("the body has an unknown key '{}'", printable(key)));
+    if (value != "serving_default") throw DataError("the only \"signature_name\" is serving_default");
+  }
+  const auto instances = parsed.find("instances");
+  const auto inputs = parsed.find("inputs");
+  if ((instances == parsed.end()) == (inputs == parsed.end()))
+    throw DataError("the body must have either \"instances\" or \"inputs\"");
+  PredictRequest request;
+  request.inputs.resize(signature.inputs.size());
+  request.is_columnar = inputs != parsed.end();
+  if (request.is_columnar) {
+    read_columns(*inputs, signature, request);
+  } else {
+    read_instances(*instances, signature, request);
+  }
+  return request;
+}
+
+std::string format_predictions(const ExampleValues& outputs, const ModelSignature& signature, std::size_t examples,
+                               bool is_columnar) {
+  std::string text = is_columnar ? "{\"outputs\":" : "{\"predictions\":";
+  if (!is_columnar || outputs.size() == 1) {
+    text += '[';
+    for (std::size_t example = 0; example < examples; ++example) {
+      if (example > 0) text += ',';
+      append_example(text, outputs, signature, example);
+    }
+    text += ']';
+  } else {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      text += (i == 0 ? "{" : ",") + json(signature.outputs[i].name).dump() + ":";
+      std::vector<std::int64_t> extents{static_cast<std::int64_t>(examples)};
+      std::ranges::copy(signature.outputs[i].shape.extents(), std::back_inserter(extents));
+      append_tensor(text, outputs[i], extents);
+    }
+    text += '}';
+  }
+  return text + "}\n";
+}
+
+}  // namespace lockstep

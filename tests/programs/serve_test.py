@@ -1,0 +1,143 @@
+"""`lockstep serve`: predictions over HTTP, a newer model, a damaged one, bad requests, many connections."""
+
+import json
+import re
+import shutil
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import data_files
+from serve_support import ServerTest, ask, rows
+from status_port import get, metrics
+from support import TEMPORARY, USAGE, Running, count, eventually, program
+
+
+class ServeTest(ServerTest):
+    def test_predictions_are_those_of_predict(self) -> None:
+        model = self.trained("first.keras")
+        ended = self.use("predict", "--model", model, "--output", "expected.npy")
+        self.assertEqual(ended.code, 0, str(ended))
+        content = (self.cwd / "expected.npy").read_bytes()
+        expected = struct.unpack("<400f", content[-1600:])
+        server, port = self.serve("--model", model, "--name", "digits")
+        self.assertEqual(get(port, "/healthz"), (200, "ok\n"))
+        pictures = rows(data_files.digits(40, 1001)[0])
+        for body in ({"instances": pictures}, {"inputs": pictures}, {"inputs": {"given": pictures}}):
+            code, reply = ask(port, body, "/v1/models/digits:predict")
+            self.assertEqual(code, 200, reply)
+            (values,) = reply.values()
+            for one, two in zip([value for row in values for value in row], expected, strict=True):
+                self.assertAlmostEqual(one, two, places=3)
+        code, reply = ask(port, {"instances": pictures[:1]}, "/v1/models/digits:predict")
+        self.assertEqual((code, len(reply["predictions"])), (200, 1))
+        self.assertEqual(metrics(port)['lockstep_serve_requests_total{code="200"}'], 4)
+        shown = json.loads(get(port, "/model")[1])
+        self.assertIn("test accuracy", shown["scores"])
+        self.assertEqual((shown["name"], shown["file"], shown["pixel_scale"]), ("digits", "first.keras", 1))
+        server.process.terminate()
+        ended = server.end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+
+    def test_a_newer_model_is_served_and_a_damaged_one_is_not(self) -> None:
+        first, second = self.trained("first.h5"), self.trained("second.h5", "--seed", 7)
+        folder = self.scratch / "later"
+        server, port = self.serve("--model", folder)
+        self.assertEqual(get(port, "/healthz"), (503, f"{folder} holds no model yet\n"))
+        picture = {"instances": rows(data_files.digits(1, 5)[0])}
+        self.assertEqual(ask(port, picture)[0], 503)
+        self.served(first).rename(folder)
+        self.assertTrue(eventually(lambda: get(port, "/healthz")[0] == 200))
+        before = ask(port, picture)
+        (folder / "model.h5").write_bytes(second.read_bytes()[:5000])
+        self.assertTrue(eventually(lambda: "the model before it is still served" in get(port, "/healthz")[1]))
+        self.assertIn("model.h5", get(port, "/healthz")[1])
+        self.assertEqual((get(port, "/healthz")[0], ask(port, picture)), (200, before))
+        shutil.copy(second, folder / "model.h5")
+        self.assertTrue(eventually(lambda: get(port, "/healthz") == (200, "ok\n")))
+        after = ask(port, picture)
+        self.assertEqual(after[0], 200)
+        self.assertNotEqual(before, after)
+        self.assertEqual(server.stderr.count("still served"), 1, server.stderr)
+
+    def test_no_request_fails_while_models_are_replaced(self) -> None:
+        models = [self.trained("first.h5"), self.trained("second.h5", "--seed", 7)]
+        folder = self.served(models[0])
+        _, port = self.serve("--model", folder)
+        picture = {"instances": rows(data_files.digits(1, 5)[0])}
+        replies: list[tuple[int, str]] = []
+        is_over = threading.Event()
+
+        def keep_asking() -> None:
+            while not is_over.is_set():
+                code, reply = ask(port, picture)
+                replies.append((code, json.dumps(reply)))
+
+        clients = [threading.Thread(target=keep_asking) for _ in range(3)]
+        for client in clients:
+            client.start()
+        self.assertTrue(eventually(lambda: len(replies) > 20))
+        swaps = count(100)
+        loads = "lockstep_serve_model_loads_total"
+        for swap in range(1, swaps + 1):
+            self.served(models[swap % 2])
+            self.assertTrue(eventually(lambda swap=swap: metrics(port)[loads] == swap + 1), metrics(port))
+        is_over.set()
+        for client in clients:
+            client.join()
+        self.assertEqual({code for code, _ in replies}, {200})
+        self.assertEqual(len({reply for _, reply in replies}), 2, "the replies are those of two models")
+
+    def test_bad_requests_get_one_sentence(self) -> None:
+        _, port = self.serve("--model", self.trained("first.h5"), "--max-body", 1)
+        for code, body, says in (
+            (400, "{", "the body is not JSON"),
+            (400, {"instances": [[1, 2]]}, "has 2 values on an axis of 28"),
+            (400, {"instances": [[["a"] * 28] * 28]}, "a string where a number is due"),
+            (400, "[" * 100_000, "the body is not JSON"),
+        ):
+            found, reply = ask(port, body)
+            self.assertEqual(found, code)
+            self.assertIn(says, reply["error"])
+        self.assertEqual(ask(port, "{}", "/v1/models/other:predict")[0], 404)
+        self.assertEqual(ask(port, "{}", "/v1/models/model/../../../etc/passwd")[0], 404)
+        for raw, code in ((b"nonsense\r\n\r\n", 400), (b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+                          (b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
+                          (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", 400)):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    client.sendall(raw)
+                with suppress(ConnectionResetError):
+                    reply = client.recv(100)
+                    self.assertTrue(reply == b"" or int(reply.split()[1]) in (code, 413), (raw[:40], reply))
+        self.assertEqual(get(port, "/healthz")[0], 200)
+
+    def test_connections_that_say_nothing_hold_up_nobody(self) -> None:
+        server, port = self.serve("--model", self.trained("first.h5"))
+        silent = []
+        self.addCleanup(lambda: [each.close() for each in silent])
+        for _ in range(800):
+            silent.append(socket.create_connection(("127.0.0.1", port)))
+            if len(silent) % 2:
+                silent[-1].sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        self.assertEqual(ask(port, {"instances": rows(data_files.digits(1, 5)[0])})[0], 200)
+        memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
+        assert memory is not None
+        self.assertLess(int(memory[1]), 400_000)  # kB
+
+    def test_wrong_usage(self) -> None:
+        self.data = self.scratch
+        for options, code, says in (
+            ((), USAGE, "needs --model PATH"),
+            (("--model", "m", "--port", 70000), USAGE, "--port is '70000'"),
+            (("--model", "m", "--name", "a/b"), USAGE, "--name is 'a/b'"),
+            (("--model", "m", "--max-delay", -1), USAGE, "--max-delay is '-1'"),
+        ):
+            ended = Running([program("lockstep"), "serve", *map(str, options)], self.cwd, {}).end()
+            self.assert_fails(ended, code, says)
+        with socket.create_server(("", 0)) as taken:
+            port = taken.getsockname()[1]
+            ended = Running([program("lockstep"), "serve", "--model", "m", "--port", str(port)], self.cwd, {}).end()
+            self.assert_fails(ended, TEMPORARY, str(port), "--port")

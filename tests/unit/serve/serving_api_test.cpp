@@ -1,0 +1,148 @@
+// The paths of a server, the queue behind them, and which file is the newest model.
+#include "serve/serving_api.hpp"
+#include "serve/model_follower.hpp"
+#include "serve/prediction_queue.hpp"
+#include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
+
+#include <nlohmann/json.hpp>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Server {
+  SharedState state;
+  PredictionQueue queue{4};
+  ServingMetrics metrics;
+  ServingApi api{"digits", state, queue, metrics};
+  std::optional<RestReply> answered = {};
+
+  void serve_model() {
+    state.set({.model = std::make_shared<const ServedModel>(
+                   ServedModel{.version = {.file = "m/model.h5", .time_ms = 1700},
+                               .signature = {.inputs = {{"in", {2}}}, .outputs = {{"out", {1}}}},
+                               .scores = {{"test accuracy", 0.5}}})});
+  }
+
+  std::optional<RestReply> ask(std::string_view method, std::string_view path, std::string_view body = {}) {
+    return api.handle({method, path, body}, [this](RestReply reply) { answered = std::move(reply); });
+  }
+  int code(std::string_view method, std::string_view path, std::string_view body = {}) {
+    const std::optional<RestReply> reply = ask(method, path, body);
+    return reply ? reply->code : 0;
+  }
+};
+
+WaitingRequest of_examples(std::size_t examples) {
+  WaitingRequest waiting;
+  waiting.request.examples = examples;
+  return waiting;
+}
+
+void write(const std::filesystem::path& file, std::chrono::seconds age) {
+  std::ofstream(file) << "model";
+  std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - age);
+}
+
+}  // namespace
+
+TEST_CASE("before the first model, a server says so") {
+  Server server;
+  server.state.set({.problem = "m holds no model yet"});
+  CHECK(server.code("GET", "/healthz") == 503);
+  CHECK(server.ask("GET", "/healthz")->body == "m holds no model yet\n");
+  CHECK(server.code("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2]]})") == 503);
+  CHECK(nlohmann::json::parse(server.ask("GET", "/model")->body).at("problem") == "m holds no model yet");
+}
+
+TEST_CASE("the paths are TensorFlow Serving's") {
+  Server server;
+  server.serve_model();
+  CHECK(server.code("GET", "/healthz") == 200);
+  const auto status = nlohmann::json::parse(server.ask("GET", "/v1/models/digits")->body);
+  CHECK(status.at("model_version_status").at(0).at("version") == "1700");
+  CHECK(status.at("model_version_status").at(0).at("state") == "AVAILABLE");
+  const auto metadata = nlohmann::json::parse(server.ask("GET", "/v1/models/digits/versions/1700/metadata")->body);
+  const auto signature = metadata.at("metadata").at("signature_def").at("signature_def").at("serving_default");
+  CHECK(signature.at("inputs").at("in").at("tensor_shape").at("dim").at(1).at("size") == "2");
+  CHECK(server.ask("GET", "/")->type.starts_with("text/html"));
+  CHECK(server.ask("GET", "/metrics")->body.find("lockstep_serve_model_timestamp_seconds 1.7") != std::string::npos);
+  for (const char* unknown : {"/v1/models/other", "/v1/models/digits2", "/v1/models/digits/versions/1",
+                              "/v1/models/digits/versions/17001", "/v1/models/digits/x", "/x", "/v1/models/"}) {
+    CAPTURE(unknown);
+    CHECK(server.code("GET", unknown) == 404);
+  }
+  CHECK(server.code("POST", "/v1/models/digits") == 405);
+  CHECK(server.code("GET", "/v1/models/digits:predict") == 405);
+  CHECK(server.code("POST", "/healthz") == 405);
+  CHECK(server.code("POST", "/v1/models/digits:classify", "{}") == 501);
+}
+
+TEST_CASE("a prediction waits in the queue, is answered once, and counted") {
+  Server server;
+  server.serve_model();
+  CHECK(!server.ask("POST", "/v1/models/digits/versions/1700:predict", R"({"instances": [[1, 2], [3, 4]]})"));
+  std::vector<WaitingRequest> taken = server.queue.take(8, 0us, 0ms);
+  REQUIRE(taken.size() == 1);
+  CHECK(taken.front().request.inputs == ExampleValues{{1, 2, 3, 4}});
+  taken.front().complete({.outputs = {{0.5F, 1}}, .signature = taken.front().signature});
+  REQUIRE(server.answered);
+  CHECK(server.answered->body == "{\"predictions\":[[0.5],[1]]}\n");
+  CHECK(server.code("POST", "/v1/models/digits:predict", R"({"instances": [[1]]})") == 400);
+  CHECK(!server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2], [1, 2]]})"));
+  CHECK(server.code("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2]]})") == 503);
+  const std::string metrics = server.ask("GET", "/metrics")->body;
+  for (const char* line : {"requests_total{code=\"200\"} 1\n", "requests_total{code=\"400\"} 1\n",
+                           "requests_total{code=\"503\"} 1\n", "waiting_examples 3\n"}) {
+    CAPTURE(line);
+    CHECK(metrics.find(line) != std::string::npos);
+  }
+}
+
+TEST_CASE("a batch is the oldest requests, as many as fit") {
+  PredictionQueue queue(100);
+  for (const std::size_t examples : {3U, 3U, 3U, 20U}) CHECK(queue.submit(of_examples(examples)));
+  CHECK(queue.take(8, 0us, 0ms).size() == 2);
+  CHECK(queue.take(8, 0us, 0ms).size() == 1);
+  CHECK(queue.take(8, 0us, 0ms).front().request.examples == 20);  // larger than a batch, so by itself
+  CHECK(queue.take(8, 0us, 0ms).empty());
+  CHECK(queue.submit(of_examples(1000)));  // nothing waits
+  CHECK(!queue.submit(of_examples(1)));
+  queue.stop();
+  CHECK(queue.size() == 1000);
+  CHECK(queue.take(8, 0us, 1h).size() == 1);
+  CHECK(!queue.submit(of_examples(1)));
+}
+
+TEST_CASE("the newest whole model of a directory is found") {
+  const ScratchDirectory scratch;
+  const std::filesystem::path& folder = scratch.path();
+  CHECK(!newest_model(folder));
+  CHECK(!newest_model(folder / "later.h5"));
+  write(folder / "old.h5", 60s);
+  write(folder / "new.keras", 30s);
+  write(folder / "weights.weights.h5", 1s);
+  write(folder / ".model.h5.1f09c3d2.tmp", 1s);
+  write(folder / ".hidden.h5", 1s);
+  write(folder / "fit-1-step-0000000700.h5", 1s);
+  write(folder / "history.json", 1s);
+  std::filesystem::create_directory(folder / "folder.keras");
+  CHECK(newest_model(folder)->file == folder / "new.keras");
+  const std::optional<ModelVersion> before = newest_model(folder / "old.h5");
+  write(folder / "old.h5", 10s);
+  CHECK(newest_model(folder)->file == folder / "old.h5");
+  CHECK(newest_model(folder / "old.h5") != before);
+}
