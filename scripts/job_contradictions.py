@@ -52,6 +52,7 @@ SWITCHES = (
     "create_pvc_data",
     "fetch_data",
     "tensorboard",
+    "serve",
 )
 
 
@@ -119,10 +120,10 @@ def of_volumes(given: Parameters) -> Iterator[str]:
     get = given.get
     data, claim = get("data_pvc_name"), get("checkpoint_pvc_name")
     if get("checkpoint_access_mode") == "ReadWriteOncePod":
-        if sum(bool(get(switch)) for switch in ("deploy", "create_volume_inspector", "tensorboard")) > 1:
+        if sum(bool(get(switch)) for switch in ("deploy", "create_volume_inspector", "tensorboard", "serve")) > 1:
             yield (
                 "checkpoint_access_mode ReadWriteOncePod allows one pod to mount the volume, but more than one of "
-                "deploy, create_volume_inspector and tensorboard is True: set all but one to False"
+                "deploy, create_volume_inspector, tensorboard and serve is True: set all but one to False"
             )
         if minor(get("kubernetes_version", "1.99")) < 27:
             yield "checkpoint_access_mode ReadWriteOncePod needs Kubernetes 1.27 or later: use ReadWriteOnce"

@@ -120,6 +120,7 @@ RULES: dict[str, Rule] = {
     "create_pvc_data": flag(),
     "fetch_data": flag(),
     "tensorboard": flag(),
+    "serve": flag(),
     "network_policy": flag(),
     "name": _name_rule,
     "image": _image_rule,

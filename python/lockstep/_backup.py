@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep._lock import hold
+from lockstep._lock import hold, require_held
 from lockstep._native import DataError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
 
@@ -161,10 +161,20 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
             file.write(backup.to_bytes())
             file.flush()
             os.fsync(file.fileno())
+        _require_own(directory)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, PeerError):
+            raise
         raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
+
+
+def _require_own(directory: Path) -> None:
+    """Raise `PeerError` if another process has taken the directory over, or its path leads elsewhere now."""
+    held = _held.get(directory.absolute())
+    if held is not None:
+        require_held(directory / _LOCK, held)
 
 
 def _job() -> str:
@@ -182,7 +192,8 @@ def read(directory: Path) -> Backup | None:
     if is_chief():
         try:
             if directory.absolute() not in _held:
-                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S, _job())
+                keep = group().keep_file
+                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S, _job(), keep)
             for leftover in directory.glob(f".{FILE}.*"):  # of a chief that was killed while it wrote
                 leftover.unlink()
             message = b"data" + path.read_bytes() if path.exists() else b"none"
@@ -209,6 +220,11 @@ def read(directory: Path) -> Backup | None:
 
 def remove(directory: Path) -> None:
     """Remove the backup in a directory, and the directory if nothing else is in it."""
+    try:
+        _require_own(directory)
+    except PeerError as error:
+        print(f"warning: {error}", file=sys.stderr)
+        return
     for name in (FILE, _LOCK):
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove

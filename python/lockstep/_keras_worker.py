@@ -91,14 +91,8 @@ class CallerCallback(BackupAndRestore):
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Restore the last backup; refuse one beyond this job's epochs."""
+        """Restore the last backup."""
         super().on_train_begin(logs)
-        completed = self.model._initial_epoch or 0
-        if completed > self._job.epochs:
-            raise lockstep.UsageError(
-                f"the backup in {self.backup_dir} was taken after {completed} epochs, but epochs is {self._job.epochs} "
-                "now; give more epochs, name another backup_dir, or remove it"
-            )
         for stream in self._streams:
             stream.is_started = True
 

@@ -161,6 +161,7 @@ class BackupAndRestore(AverageMetrics):
             broadcast_variables(variables_of(self.model))
             return
         self._require_same_training(backup, now)
+        self._require_epochs(backup)
         begun.update(backup.begun)
         self._restore(backup)
 
@@ -180,6 +181,15 @@ class BackupAndRestore(AverageMetrics):
             raise UsageError(
                 f"{self.backup_dir} holds the backup of a training with {different}; give what it began with, name "
                 "another directory, or remove it"
+            )
+
+    def _require_epochs(self, backup: _backup.Backup) -> None:
+        epochs = (self.params or {}).get("epochs")
+        completed = backup.epoch
+        if epochs is not None and backup.fit == self._fit and (completed, backup.step) > (epochs, 0):
+            raise UsageError(
+                f"the backup in {self.backup_dir} was taken after {completed} epochs, but epochs is {epochs} now; give "
+                "more epochs, name another backup_dir, or remove it"
             )
 
     def _restore(self, backup: _backup.Backup) -> None:

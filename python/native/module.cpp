@@ -185,6 +185,7 @@ NB_MODULE(_native, module) {
             return nb::make_tuple(total, contributing);
           },
           "reducer"_a, "averages"_a)
+      .def("keep_file", &ProcessGroup::keep_file, "descriptor"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("join",
            [](ProcessGroup& self) {
              JoinResult result;

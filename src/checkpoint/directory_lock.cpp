@@ -34,6 +34,12 @@ void require_record_file(const FileDescriptor& file, const fs::path& path) {
   throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
 }
 
+/// Whether a copy of the directory by hard links shares the file, in which it is another job's record.
+bool is_linked_elsewhere(const FileDescriptor& file) {
+  struct stat status {};
+  return fstat(file.number(), &status) == 0 && status.st_nlink > 1;
+}
+
 }  // namespace
 
 DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, const LockKeeper& keeper, double patience_s)
@@ -87,9 +93,17 @@ void DirectoryLock::adopt(const DirectoryOwner& last) {
 bool DirectoryLock::try_to_succeed(const FileDescriptor& kept, const LockKeeper& keeper) {
   const fs::path path = record_file_in(path_);
   const fs::path next = path.string() + ".next";
-  if (const std::optional<DirectoryRecord> record = read_record(kept)) continue_from(record->owner);
+  const std::optional<DirectoryRecord> record = read_record(kept, path);
+  if (!record) {
+    throw IoError(path.string() +
+                  " was emptied: it no longer tells which backups are this job's; start the same command "
+                  "again with --resume auto to go on from them");
+  }
+  continue_from(record->owner);
   unlink(next.c_str());  // of a generation that was killed here
   FileDescriptor file(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (!file.valid() && errno == EEXIST)
+    throw IoError(next.string() + " is in the way and is no file of this job; remove it");
   if (!file.valid()) throw_io_error("cannot write " + next.string(), errno);
   (void)try_lock(file);
   const int problem = write_record(file, to_record());
@@ -111,7 +125,7 @@ void DirectoryLock::continue_from_kept(const LockKeeper& keeper) {
   for (const FileDescriptor& kept : keeper.kept) {
     struct stat status {};
     const bool was_removed = fstat(kept.number(), &status) != 0 || status.st_nlink == 0;
-    const std::optional<DirectoryRecord> record = read_record(kept);
+    const std::optional<DirectoryRecord> record = read_record(kept, record_file_in(path_));
     if (!record || record->path_digest != digest_of_path(path_)) continue;
     if (!was_removed) refuse_other_directory();
     continue_from(record->owner);  // the last one is the newest
@@ -159,10 +173,15 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
   const bool is_of_other_user = !file.valid() && errno == EACCES;
   if (is_of_other_user) file = open_for_lock(path);
   if (!file.valid() && errno == ELOOP) throw IoError(path.string() + " is a link, not a record of a job; remove it");
+  if (!file.valid() && errno == ENOENT && !is_path_of(path_, directory_)) {  // a job that has ended has removed it
+    create_directories_durably(path_);
+    directory_ = FileDescriptor(path_, O_PATH | O_DIRECTORY);
+    return false;
+  }
   if (!file.valid()) throw_io_error("cannot write " + path.string(), is_of_other_user ? EACCES : errno);
   require_record_file(file, path);
   const int error = try_lock(file);
-  const std::optional<DirectoryRecord> record = read_record(file);
+  const std::optional<DirectoryRecord> record = read_record(file, path);
   if (error == EWOULDBLOCK) return try_to_share(std::move(file), record, wait_until);
   if (error != 0) {
     log_warning(fmt::format(
@@ -173,7 +192,7 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
     return false;
   }
   if (record) continue_from(record->owner);
-  if (is_of_other_user) {
+  if (is_of_other_user || is_linked_elsewhere(file)) {
     if (unlink(path.c_str()) != 0) throw_io_error("cannot replace " + path.string(), errno);
     file = FileDescriptor(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
     if (!file.valid() || try_lock(file) == EWOULDBLOCK) return false;
@@ -194,7 +213,7 @@ void DirectoryLock::require_held() const {
   if (!other.valid() && errno != ENOENT && errno != ENOTDIR)
     throw_io_error(fmt::format("cannot write to {}: cannot read {}", path_.string(), path.string()), errno);
   if (other.valid()) {
-    const std::optional<DirectoryRecord> record = read_record(other);
+    const std::optional<DirectoryRecord> record = read_record(other, path);
     refuse(record && record->owner.job == owner_.job,
            fmt::format("{} belongs to {} now, so this process writes nothing more there", path_.string(),
                        describe(record)));
@@ -251,7 +270,7 @@ void require_not_owned_by_another(const fs::path& file) {
     throw_io_error(fmt::format("cannot write {}: cannot read {}", file.string(), record_file_in(directory).string()),
                    errno);
   }
-  const std::optional<DirectoryRecord> record = read_record(lock);
+  const std::optional<DirectoryRecord> record = read_record(lock, record_file_in(directory));
   if (record && record->process == process_identity()) return;
   if (try_lock(lock) != EWOULDBLOCK) return;
   throw PeerError(fmt::format("{} belongs to {} now, so this process writes nothing more there", directory.string(),

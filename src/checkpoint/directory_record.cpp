@@ -1,6 +1,7 @@
 // See directory_record.hpp.
 #include "checkpoint/directory_record.hpp"
 
+#include "checkpoint/file_system.hpp"
 #include "core/digest.hpp"
 #include "core/printable.hpp"
 
@@ -14,10 +15,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
 
 namespace fs = std::filesystem;
 
@@ -26,22 +31,42 @@ namespace {
 
 constexpr std::size_t max_record_bytes = 4096;
 
+/// What the file holds, as JSON; null if it holds nothing. A record that is just being written is read again.
+nlohmann::json read_json(const FileDescriptor& file, const fs::path& path) {
+  constexpr int attempts = 10;
+  constexpr std::chrono::milliseconds pause{10};
+  for (int attempt = 1;; ++attempt) {
+    std::array<char, max_record_bytes> bytes{};
+    const ssize_t size = pread(file.number(), bytes.data(), bytes.size(), 0);
+    if (size < 0) throw_io_error("cannot read " + path.string(), errno);
+    const std::string_view text(bytes.data(), static_cast<std::size_t>(size));
+    if (text.find_first_not_of(std::string_view(" \n\0", 3)) == std::string_view::npos) return nullptr;
+    nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_object()) return json;
+    if (attempt == attempts) break;
+    std::this_thread::sleep_for(pause);
+  }
+  throw IoError(path.string() +
+                " is damaged: it is not the record of a job; remove it if no job uses this directory any more");
+}
+
 }  // namespace
 
 fs::path record_file_in(const fs::path& directory) { return directory / ".lockstep.lock"; }
 
-std::string digest_of_path(const fs::path& directory) { return to_hex(fnv1a(directory.native())); }
+std::string digest_of_path(const fs::path& directory) {
+  std::error_code unknown;  // the working directory was removed
+  const fs::path absolute = fs::absolute(directory, unknown);
+  return to_hex(fnv1a((unknown ? directory : absolute.lexically_normal()).native()));
+}
 
-std::optional<DirectoryRecord> read_record(const FileDescriptor& file) {
-  std::array<char, max_record_bytes> bytes{};
-  const ssize_t size = pread(file.number(), bytes.data(), bytes.size(), 0);
-  if (size <= 0) return std::nullopt;
-  const auto json = nlohmann::json::parse(bytes.begin(), bytes.begin() + size, nullptr, false);
+std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const fs::path& path) {
+  const nlohmann::json json = read_json(file, path);
+  if (json.is_null()) return std::nullopt;
   const auto text = [&json](const char* key) {
     const auto value = json.find(key);
     return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
   };
-  if (!json.is_object()) return std::nullopt;
   const auto number = [&json](const char* key) {
     const auto value = json.find(key);
     return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;

@@ -44,11 +44,13 @@ struct DirectoryRecord {
 
 [[nodiscard]] std::filesystem::path record_file_in(const std::filesystem::path& directory);
 
-/// Of the directory's path, which may be longer than a record.
+/// Of the directory's absolute path, which may be longer than a record.
 [[nodiscard]] std::string digest_of_path(const std::filesystem::path& directory);
 
-/// Nothing if the file holds no record. Fields that are missing or of another type are empty.
-[[nodiscard]] std::optional<DirectoryRecord> read_record(const FileDescriptor& file);
+/// Nothing if the file is empty. Fields that are missing or of another type are empty. `path`: of the file, for
+/// messages. Throws IoError if it cannot be read, or holds something else: then nobody may take it for that of a new
+/// job.
+[[nodiscard]] std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const std::filesystem::path& path);
 
 /// Returns 0 or errno. A full disk or a crash leaves the last record or the new one.
 [[nodiscard]] int write_record(const FileDescriptor& file, const DirectoryRecord& record);

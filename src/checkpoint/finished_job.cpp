@@ -57,12 +57,20 @@ void set_saved_model(DirectoryOwner& owner, const fs::path& directory) {
 }
 
 bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
-  const FileDescriptor file(record_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  const std::optional<DirectoryRecord> record = file.valid() ? read_record(file) : std::nullopt;
-  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
-  std::error_code unknown;
-  if (const std::string& model = record->owner.model; !model.empty() && !fs::exists(directory / model, unknown))
+  const fs::path path = record_file_in(directory);
+  const FileDescriptor file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!file.valid()) {
+    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) throw_io_error("cannot read " + path.string(), errno);
     return false;
+  }
+  const std::optional<DirectoryRecord> record = read_record(file, path);
+  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
+  if (const std::string& model = record->owner.model; !model.empty()) {
+    std::error_code error;
+    const bool is_there = fs::exists(directory / model, error);
+    if (error) throw_io_error("cannot read " + (directory / model).string(), error.value());
+    if (!is_there) return false;
+  }
   const JobContents& contents = record->owner.contents;
   const char* difference = nullptr;
   if (are_known_to_differ(record->owner.command, job.command)) {

@@ -13,7 +13,7 @@ void set_saved_model(DirectoryOwner& owner, const std::filesystem::path& directo
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
 /// command, or of other contents: then two jobs have the same name; and if the job's model is not the one that it
-/// wrote. A job whose model is gone has not finished. Throws IoError if the model cannot be read.
+/// wrote. A job whose model is gone has not finished. Throws IoError if the record or the model cannot be read.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
 
 }  // namespace lockstep

@@ -97,6 +97,10 @@ class ProcessGroup {
   /// last report.
   void report(std::uint64_t step, std::uint64_t epoch, double examples);
 
+  /// Lets the launcher keep the file of this descriptor open for the next generation, since a lock ends when nobody has
+  /// its file open. Does nothing without a launcher. Throws IoError if the descriptor is not open.
+  void keep_file(int descriptor) const;
+
   /// Collective: leaves the world when all ranks have called it.
   void close();
   /// Tells the other ranks that this one failed, if they call a collective within a second.

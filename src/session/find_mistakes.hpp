@@ -11,8 +11,8 @@
 namespace lockstep {
 
 /// The first mistakes among the first pictures of the data, which are at least `batch_size` and at most a tenth of it.
-/// Nothing if the model is no classifier, or its input no picture: bytes of shape (height, width), or any values of
-/// shape (height, width, 1) or (height, width, 3). Collective if the model is tensor parallel.
+/// Nothing if the chief writes no report, if the model is no classifier, or if its input is no picture: bytes of shape
+/// (height, width), or any values of shape (height, width, 1) or (height, width, 3). Collective.
 [[nodiscard]] Mistakes find_mistakes(CompiledModel& model, const Dataset& data, std::size_t batch_size);
 
 }  // namespace lockstep

@@ -119,13 +119,8 @@ Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& op
 
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
   Logs logs = lockstep::evaluate(*parts_, data, options);
-  RunContext& run_context = *parts_->run_context;
-  CompiledModel& compiled = parts_->model.compiled();
-  const bool is_reported = !run_context.options().model_dir.empty();
-  const bool takes_part = run_context.world().is_chief() || parts_->model.is_tensor_parallel();
-  Mistakes mistakes;
-  if (is_reported && takes_part) mistakes = find_mistakes(compiled, data, run_context.batch_size(options.batch_size));
-  parts_->session.set_evaluation(logs, std::move(mistakes));
+  const std::size_t batch_size = parts_->run_context->batch_size(options.batch_size);
+  parts_->session.set_evaluation(logs, find_mistakes(parts_->model.compiled(), data, batch_size));
   return logs;
 }
 

@@ -12,7 +12,7 @@ import support
 from support import environment, objects, pod_of, pods, trainer, workers
 
 EVERYTHING: tuple[dict[str, Any], ...] = (
-    {"deploy": True, "tensorboard": True, "data_pvc_name": "data", "create_pvc_data": True, "job_token": "x" * 16},
+    {"deploy": True, "tensorboard": True, "serve": True, "data_pvc_name": "data", "create_pvc_data": True, "job_token": "x" * 16},
     {"create_volume_inspector": True},
     {"create_volume_inspector": True, "inspect_once": True},
     {"fetch_data": True, "data_pvc_name": "data"},
@@ -173,6 +173,7 @@ class Volumes(support.TestCase):
             ({"create_volume_inspector": True}, "Pod", "tf-learning-volume-inspector"),
             ({"create_volume_inspector": True, "inspect_once": True}, "Job", "tf-learning-volume-inspector"),
             ({"tensorboard": True}, "Deployment", "tf-learning-tensorboard"),
+            ({"serve": True}, "Deployment", "tf-learning-serve"),
             ({"deploy": True}, "Job", "tf-learning-worker-0"),
         ):
             with self.subTest(kind=kind, name=name):
@@ -356,6 +357,21 @@ class Helpers(support.TestCase):
         self.assertIn(f"--port={port}", container["args"])
         self.assertIn("--logdir=/m", container["args"])
         self.assertNotIn("type", service, "TensorBoard has no password and must not be exposed outside the cluster")
+
+    def test_serving_has_a_service_and_is_ready_with_its_first_model(self) -> None:
+        documents = objects(serve=True, model_checkpoint_dir="/m")
+        service = support.named(documents, "Service", "tf-learning-serve")["spec"]
+        deployment = support.named(documents, "Deployment", "tf-learning-serve")["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        self.assertLessEqual(service["selector"].items(), labels.items())
+        (container,) = deployment["template"]["spec"]["containers"]
+        self.assertEqual(container["command"] + container["args"],
+                         ["lockstep", "serve", "--model", "/m", "--name", "tf-learning", "--port", "8501"])
+        (port,) = [it["containerPort"] for it in container["ports"]]
+        self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
+        self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": port})
+        self.assertNotIn("httpGet", container["livenessProbe"], "a server without a model yet must not be restarted")
+        self.assertNotIn("type", service, "predictions need no password and must not be exposed outside the cluster")
 
     def test_requests_and_limits_are_rendered(self) -> None:
         given = {"cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "3Gi"}

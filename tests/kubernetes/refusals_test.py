@@ -75,7 +75,7 @@ class Values(support.TestCase):
             "tensorboard_image": [""],
         }
         tried = set(wrong) | {"create_pvc_checkpoint", "create_volume_inspector", "inspect_once"}
-        self.assertEqual(set(support.defaults()) - tried, {"create_pvc_data", "fetch_data", "network_policy", "tensorboard"})
+        self.assertEqual(set(support.defaults()) - tried, {"create_pvc_data", "fetch_data", "network_policy", "serve", "tensorboard"})
         for name, values in wrong.items():
             for value in values:
                 with self.subTest(name=name, value=value):

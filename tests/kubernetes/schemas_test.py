@@ -29,6 +29,7 @@ SWITCHES = (
     "create_pvc_data",
     "fetch_data",
     "tensorboard",
+    "serve",
 )
 # The first value of each is the default.
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -96,7 +97,7 @@ def products(full: bool) -> Iterator[dict[str, Any]]:
 def contradicts(given: dict[str, Any]) -> bool:
     """The rules of docs/kubernetes.md."""
     is_on = {switch: given.get(switch, False) for switch in SWITCHES}
-    of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"]
+    of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"] + is_on["serve"]
     mode = given.get("checkpoint_access_mode", "ReadWriteOnce")
     return (
         (is_on["deploy"] and is_on["create_volume_inspector"] and mode != "ReadWriteMany")

@@ -66,7 +66,7 @@ class ReportPageTest(ProgramTest):
         return done.stdout, picture
 
     def test_the_page_shows_the_run_in_light_and_dark(self) -> None:
-        self.succeed("--epochs", 3, workers=2)
+        self.succeed("--epochs", 3, "--parallelism", "data", workers=2, name="keras_mnist")
         for scheme in ("light", "dark"):
             with self.subTest(scheme):
                 dom, picture = self.show(scheme)

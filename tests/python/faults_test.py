@@ -70,6 +70,9 @@ class FullTest(Faults):
                 ended = run("[]", **changes)
                 self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
                 self.assertIn(f"{self.folder / 'backup'} holds the backup of a training with {words}", ended.errors)
+        ended = run("[]", epochs=1)
+        self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
+        self.assertIn("was taken after 1 epochs, but epochs is 1 now; give more epochs", ended.errors)
         self.assertIn("training goes on from the backup", self.assert_succeeds(run("[]")).errors)
         self.assertEqual(self.read_json("history.json")["epochs"], [0, 1, 2])
 

@@ -17,6 +17,7 @@ import lockstep
 import ml_dtypes
 import numpy as np
 from lockstep import _backup, _data, _world
+from lockstep._lock import hold, require_held
 from support import JobTest
 
 lockstep.init()
@@ -116,6 +117,48 @@ class BackupTest(JobTest):
         (self.folder / f".{_backup.FILE}.1").write_bytes(b"half")
         self.assertIsNone(_backup.read(self.folder))
         self.assertEqual(list(self.folder.glob(f".{_backup.FILE}.*")), [])
+
+
+class LockTest(JobTest):
+    """A launcher keeps a lock from one generation to the next, and the earlier one notices."""
+
+    def test_a_kept_lock_lets_only_the_next_generation_in(self) -> None:
+        path = self.folder / "backup" / ".backup.lock"
+        kept: list[int] = []
+        descriptor = hold(path, job="mine", keep=lambda lock: kept.append(os.dup(lock)))
+        self.addCleanup(lambda: [os.close(each) for each in kept])
+        require_held(path, descriptor)
+        os.close(descriptor)  # as if the process had died
+        with self.assertRaisesRegex(lockstep.UsageError, "another process trains in"):
+            hold(path, job="other")
+        with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_KEPT_FILES": f"{kept[0]},99999,x"}):
+            path.with_name(".backup.lock.next").touch()  # of a generation that was killed
+            following = hold(path, job="mine", keep=lambda lock: kept.append(os.dup(lock)))
+        self.addCleanup(os.close, following)
+        self.assertEqual(len(kept), 2)
+        require_held(path, following)
+        with self.assertRaisesRegex(lockstep.PeerError, "belongs to another training now"):
+            require_held(path, kept[0])
+        with self.assertRaisesRegex(lockstep.UsageError, "another process trains in"):
+            hold(path, job="other")
+        self.assertEqual(sorted(each.name for each in path.parent.iterdir()), [".backup.lock"])
+
+    def test_a_backup_is_neither_written_nor_removed_in_another_training_s_directory(self) -> None:
+        mine, other = self.folder / "mine", self.folder / "other"
+        link = self.folder / "link"
+        for directory in (mine, other):
+            directory.mkdir()
+            (directory / _backup.FILE).write_bytes(b"a backup")
+        link.symlink_to(mine)
+        descriptor = hold(link / ".backup.lock")
+        self.addCleanup(os.close, descriptor)
+        link.unlink()
+        link.symlink_to(other)
+        with unittest.mock.patch.dict(_backup._held, {link.absolute(): descriptor}):
+            with self.assertRaisesRegex(lockstep.PeerError, "belongs to another training now"):
+                _backup._require_own(link)
+            _backup.remove(link)
+        self.assertTrue((other / _backup.FILE).exists())
 
 
 class RefusalsTest(unittest.TestCase):

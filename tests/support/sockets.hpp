@@ -14,13 +14,6 @@
 
 namespace lockstep {
 
-inline std::uint16_t port_of(const Socket& socket) {
-  sockaddr_in6 address{};  // the port stands where sockaddr_in has it
-  socklen_t length = sizeof address;
-  (void)getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin6_port);
-}
-
 /// Connects and waits; the error is ETIMEDOUT if the deadline passes.
 [[nodiscard]] inline ConnectAttempt connect_to(const Endpoint& endpoint, Deadline deadline) {
   ConnectAttempt result = begin_connect(endpoint);

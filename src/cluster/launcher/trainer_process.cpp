@@ -166,8 +166,11 @@ std::optional<Progress> TrainerProcess::take_report() {
   std::array<char, max_error_bytes + 64> bytes{};  // the largest message is an error
   for (int left = max_reports_at_once; control_ && left > 0; --left) {
     auto [count, sender, file] = receive_message(control_.descriptor(), bytes);
-    if (file.valid()) {
-      kept_files_.add(std::move(file));
+    if (count == 1) {  // of send_file()
+      if (file.valid() && kept_files_.add(std::move(file))) continue;
+      log_warning(
+          "the launcher cannot keep the lock of a directory, since it has too few file descriptors (ulimit -n); if the "
+          "workers restart, another job may take this job's directory meanwhile");
     } else if (count > 0) {
       try {
         const Message message = from_datagram({bytes.data(), static_cast<std::size_t>(count)});

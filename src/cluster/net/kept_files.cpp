@@ -22,13 +22,15 @@
 
 namespace lockstep {
 
-void KeptFiles::add(FileDescriptor file) {
+bool KeptFiles::add(FileDescriptor file) {
   constexpr std::size_t max_files = 64;
   std::erase_if(files_, [](const FileDescriptor& each) {
     struct stat status {};
     return fstat(each.number(), &status) == 0 && status.st_nlink == 0;
   });
-  if (files_.size() < max_files) files_.push_back(std::move(file));
+  if (files_.size() == max_files) return false;
+  files_.push_back(std::move(file));
+  return true;
 }
 
 void KeptFiles::let_inherit() const noexcept {

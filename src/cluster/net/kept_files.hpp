@@ -18,8 +18,9 @@ inline constexpr const char* kept_files_variable = "LOCKSTEP_KEPT_FILES";
 /// Those of a launcher.
 class KeptFiles {
  public:
-  /// Also closes those that were removed from their directories. Ignores a file beyond the first 64.
-  void add(FileDescriptor file);
+  /// Also closes those that were removed from their directories. Returns false for a file beyond the first 64, which it
+  /// does not keep.
+  [[nodiscard]] bool add(FileDescriptor file);
 
   /// Lets the program that this process executes next inherit the files.
   void let_inherit() const noexcept;
@@ -40,7 +41,7 @@ class KeptFiles {
 struct ReceivedMessage {
   ssize_t count = -1;     ///< as of recv()
   pid_t sender = -1;      ///< if the socket has SO_PASSCRED; -1: unknown
-  FileDescriptor file{};  ///< valid if the message brought one
+  FileDescriptor file{};  ///< valid if the message brought one, and this process had a free descriptor
 };
 
 /// Receives a message, and at most one file with it.

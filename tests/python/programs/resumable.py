@@ -22,7 +22,7 @@ import keras  # noqa: E402
 
 folder = Path(sys.argv[1])
 kills = json.loads(sys.argv[2])
-begin = {"rate": 0.01, "beta_1": 0.9, "units": 16, "batch_size": 8, "seed": 4, "examples": 96, "shift": 0}
+begin = {"rate": 0.01, "beta_1": 0.9, "units": 16, "batch_size": 8, "seed": 4, "examples": 96, "shift": 0, "epochs": 3}
 begin |= json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
 generation = int(os.environ["LOCKSTEP_GENERATION"])
 
@@ -59,7 +59,7 @@ model.compile(optimizer, loss=loss, metrics=["accuracy"])
 history = model.fit(
     lockstep.shard(x, y, batch_size=begin["batch_size"], seed=begin["seed"]),
     validation_data=lockstep.shard(x[:20], y[:20], batch_size=10, shuffle=False),
-    epochs=3,
+    epochs=begin["epochs"],
     verbose=0,
     shuffle=False,
     callbacks=[

@@ -418,12 +418,58 @@ TEST_CASE("another user's job may follow in a directory that both can write to")
   CHECK(own_as(65533, second) == 7);  // it has read the other job's record
 }
 
-TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {
+TEST_CASE("a process may lock a directory twice, and an empty description is no obstacle") {
   const ScratchDirectory scratch;
-  for (const char* text : {"", "{", "[1]", R"({"job": 3, "generation": -1})"}) {
+  for (const char* text : {"", " \n", R"({"job": 3, "generation": -1})"}) {
     std::ofstream(scratch / ".lockstep.lock") << text;
     const DirectoryLock lock(scratch.path(), first);
     const DirectoryLock again(scratch.path(), first);
     CHECK(!again.has_begun());
   }
+}
+
+TEST_CASE("a damaged description is not taken for that of a new job") {
+  const ScratchDirectory scratch;
+  for (const std::string text : {"{", "[1]", R"({"job": "job-1", "has_beg)"}) {
+    write_bytes(scratch / ".lockstep.lock", text);
+    const auto lock = [&] { const DirectoryLock locked(scratch.path(), first); };
+    require_words(message_of<IoError>(lock), {".lockstep.lock is damaged", "remove it if no job uses"});
+    CHECK_THROWS_AS(has_finished(scratch.path(), first), IoError);
+    CHECK(fs::file_size(scratch / ".lockstep.lock") == text.size());
+  }
+}
+
+TEST_CASE("a description that was emptied while a launcher kept it does not begin the job anew") {
+  const ScratchDirectory scratch;
+  DirectoryOwner owner = first;
+  const DirectoryLock lock(scratch.path(), owner);
+  LockKeeper keeper{.process = process_identity(), .kept = {}, .keep = {}};
+  keeper.kept.emplace_back(scratch / ".lockstep.lock", O_RDWR);
+  owner.generation = 3;
+  const auto succeed = [&] { const DirectoryLock next(scratch.path(), owner, keeper); };
+  fs::create_directory(scratch / ".lockstep.lock.next");
+  require_words(message_of<IoError>(succeed), {".lockstep.lock.next is in the way", "remove it"});
+  fs::resize_file(scratch / ".lockstep.lock", 0);
+  require_words(message_of<IoError>(succeed), {".lockstep.lock was emptied", "--resume auto"});
+}
+
+TEST_CASE("a copy of a directory by hard links has a description of its own") {
+  const ScratchDirectory scratch;
+  DirectoryOwner owner = first;
+  owner.outlives_launchers = true;
+  {
+    DirectoryLock lock(scratch / "original", owner);
+    lock.record_finish();
+    lock.release_finished(true);
+  }
+  fs::create_directory(scratch / "copy");
+  fs::create_hard_link(scratch / "original" / ".lockstep.lock", scratch / "copy" / ".lockstep.lock");
+  const DirectoryLock other(scratch / "copy", second);
+  CHECK(has_finished(scratch / "original", owner));
+  CHECK(!has_finished(scratch / "copy", owner));
+}
+
+TEST_CASE("a directory is known by its absolute path") {
+  CHECK(digest_of_path("model") == digest_of_path(fs::current_path() / "model"));
+  CHECK(digest_of_path("model") != digest_of_path("/elsewhere/model"));
 }

@@ -32,13 +32,6 @@ Socket listener_with(const std::vector<std::string>& addresses) {
   return listener;
 }
 
-std::uint16_t port_of(const Socket& listener) {
-  sockaddr_in6 address{};
-  socklen_t size = sizeof address;
-  REQUIRE(getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  return ntohs(address.sin6_port);
-}
-
 /// Whether a connection from this IPv4 address is established within a moment.
 bool can_connect(const std::string& from, std::uint16_t port) {
   const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));

@@ -143,7 +143,7 @@ TEST_CASE("files that one child asks to keep are open in the next, until they ar
   CHECK(second.count == 8);
   CHECK(!second.file.valid());
   for (const int end : ends) (void)close(end);
-  kept.add(std::move(first.file));
+  CHECK(kept.add(std::move(first.file)));
   CHECK(run("eval \"echo kept >&$LOCKSTEP_KEPT_FILES\"") == 0);
   CHECK(note.wait_for_line() == "kept\n");
   kept.let_inherit();
@@ -152,8 +152,11 @@ TEST_CASE("files that one child asks to keep are open in the next, until they ar
     for (int strategy = 0; strategy < 2; ++strategy) CHECK(inherited_files().size() == 1);  // each has its own
   }
   std::filesystem::remove(note.path());
-  kept.add(FileDescriptor("/dev/null", O_RDONLY));
+  CHECK(kept.add(FileDescriptor("/dev/null", O_RDONLY)));
   CHECK(kept.numbers().find(',') == std::string::npos);
+  int added = 1;
+  while (added < 100 && kept.add(FileDescriptor("/dev/null", O_RDONLY))) ++added;
+  CHECK(added == 64);
 }
 
 TEST_CASE("a child inherits its environment, its socket end and default signal handlers") {
