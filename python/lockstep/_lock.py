@@ -20,9 +20,9 @@ def hold(path: Path, wait_s: float = 0, job: str = "", keep: Callable[[int], Non
     """Lock a file in a directory, and make both if need be. Return the descriptor that holds the lock.
 
     The lock ends when the descriptor is closed, and when the process ends; unless `keep` gives it to a launcher, from
-    which the next generation of the job takes it. Raises `IoError` if the file cannot be made. If another process keeps
-    it for `wait_s` seconds, raises `PeerError` if that is an earlier process of the same `job`, which will end, and else
-    `UsageError`.
+    which the next generation of the job takes it. Raises `IoError` if the file cannot be made. If another process
+    keeps it for `wait_s` seconds, raises `PeerError` if that is an earlier process of the same `job`, which will end,
+    and else `UsageError`.
     """
     directory = path.parent
     end = time.monotonic() + wait_s

@@ -12,7 +12,7 @@ class InternalError(Error):
     """A mistake of Lockstep's own. Exit code 70."""
 
 class PeerError(Error, ConnectionError):
-    """Workers were lost or never came, or another job uses a directory. The same call may succeed later. Exit code 75."""
+    """Workers were lost or never came, or another job uses a directory. A later call may succeed. Exit code 75."""
 
 class IoError(Error, OSError):
     """A file or directory cannot be read or written. Exit code 74."""
