@@ -52,6 +52,7 @@ SWITCHES = (
     "create_pvc_data",
     "fetch_data",
     "tensorboard",
+    "evaluator",
     "serve",
 )
 
@@ -120,14 +121,15 @@ def of_volumes(given: Parameters) -> Iterator[str]:
     get = given.get
     data, claim = get("data_pvc_name"), get("checkpoint_pvc_name")
     if get("checkpoint_access_mode") == "ReadWriteOncePod":
-        if sum(bool(get(switch)) for switch in ("deploy", "create_volume_inspector", "tensorboard", "serve")) > 1:
+        mount = ("deploy", "create_volume_inspector", "tensorboard", "evaluator", "serve")
+        if sum(bool(get(switch)) for switch in mount) > 1:
             yield (
                 "checkpoint_access_mode ReadWriteOncePod allows one pod to mount the volume, but more than one of "
-                "deploy, create_volume_inspector, tensorboard and serve is True: set all but one to False"
+                f"{', '.join(mount[:-1])} and {mount[-1]} is True: set all but one to False"
             )
         if minor(get("kubernetes_version", "1.99")) < 27:
             yield "checkpoint_access_mode ReadWriteOncePod needs Kubernetes 1.27 or later: use ReadWriteOnce"
-    for switch in ("fetch_data", "create_pvc_data"):
+    for switch in ("fetch_data", "create_pvc_data", "evaluator"):
         if get(switch) and not data:
             yield f"{switch} is True but data_pvc_name is empty: set it to the name of the claim for the data"
     if data and not get("data_dir", "/"):

@@ -120,6 +120,7 @@ RULES: dict[str, Rule] = {
     "create_pvc_data": flag(),
     "fetch_data": flag(),
     "tensorboard": flag(),
+    "evaluator": flag(),
     "serve": flag(),
     "network_policy": flag(),
     "name": _name_rule,
@@ -130,6 +131,7 @@ RULES: dict[str, Rule] = {
     "command": texts(_anything, 'a list of strings, such as ["python", "/scripts/train.py"]'),
     "script_config_map": matching(_claim, 'the name of a ConfigMap, or ""', may_be_empty=True),
     "cmdline_args": texts(_anything, 'a list of strings, such as ["--learning-rate", "0.1"]'),
+    "evaluator_args": texts(_anything, 'a list of strings, such as ["--monitor", "accuracy"]'),
     "epochs": number(0),
     "batch_size": number(0),
     "env": Rule(

@@ -4,6 +4,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/zip_file.hpp"
 #include "cli/check_output.hpp"
+#include "cli/follow.hpp"
 #include "cli/history_summary.hpp"
 #include "cli/model_settings.hpp"
 #include "core/log.hpp"
@@ -57,12 +58,12 @@ void warn_of_other_scale(const std::filesystem::path& model, std::optional<std::
 }
 
 /// Keras scales no bytes. On standard error, since the results are on standard output.
-void tell_scale(const ModelSettings& settings, const Architecture& model, std::optional<std::uint64_t> iterations,
+void tell_scale(const std::filesystem::path& file, const Architecture& model, std::optional<std::uint64_t> iterations,
                 const Dataset& data, const Options& options) {
   const std::string bytes = describe_bytes(data, options, model);
   if (bytes.empty()) return;
   log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
-  warn_of_other_scale(settings.model, iterations, options);
+  warn_of_other_scale(file, iterations, options);
   warn_of_second_scale(options, model);
 }
 
@@ -73,17 +74,12 @@ std::vector<std::byte> to_npz(const Architecture& model, const std::vector<std::
   return make_zip(members);
 }
 
-}  // namespace
-
-void evaluate(std::span<const std::string> args) {
-  ModelSettings settings;
-  const Options options = parse(args, "lockstep evaluate",
-                                std::vector{model_option(settings), loss_option(settings), metrics_option(settings)},
-                                settings, "Evaluates a model on the test set, on every worker of the world");
-  MultiWorkerMirroredStrategy strategy{options};
+/// On every rank.
+Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSettings& settings, const Options& options,
+                         const std::filesystem::path& file, bool tells_scale) {
   Dataset test;
-  std::optional<std::uint64_t> iterations;  // unknown in a file that was not compiled
-  Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
+  std::optional<std::uint64_t> iterations;
+  Model model = strategy.load_model(file, [&](const Architecture& architecture, const auto& saved) {
     if (saved) iterations = saved->saved_iterations;
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
@@ -92,9 +88,36 @@ void evaluate(std::span<const std::string> args) {
     convert_targets(test, compile_options, architecture);
     return compile_options;
   });
-  const Logs logs = model.evaluate(test);
-  if (!model.is_chief()) return;
-  tell_scale(settings, model.architecture(), iterations, test, options);
+  Logs logs = model.evaluate(test);
+  if (tells_scale && model.is_chief()) tell_scale(file, model.architecture(), iterations, test, options);
+  return {.logs = std::move(logs), .iterations = iterations};
+}
+
+}  // namespace
+
+void evaluate(std::span<const std::string> args) {
+  ModelSettings settings;
+  FollowSettings follow;
+  std::vector own{model_option(settings), loss_option(settings), metrics_option(settings)};
+  for (ProgramOption& option : follow_options(follow)) own.push_back(std::move(option));
+  const std::string program = "lockstep evaluate";
+  const Options options = parse_or_exit(
+      args, {.model_dir = {}, .program = program}, own,
+      {"Evaluates a model on the test set, on every worker of the world; or each new one of a job", false});
+  require_consistent(follow, settings);
+  if (follow.directory.empty()) require_model(settings, program);
+  require_data_dir(options, program);
+  MultiWorkerMirroredStrategy strategy{options};
+  if (!follow.directory.empty()) {
+    if (strategy.num_workers() > 1)
+      throw UsageError("lockstep evaluate --follow is one process; start it without mpirun");
+    follow_job(follow, [&](const std::filesystem::path& file) {
+      return evaluate_file(strategy, settings, options, file, false);
+    });
+    return;
+  }
+  const Logs logs = evaluate_file(strategy, settings, options, settings.model, true).logs;
+  if (!strategy.is_chief()) return;
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
   if (!std::isfinite(logs.at("loss"))) {
@@ -163,7 +186,7 @@ void predict(std::span<const std::string> args) {
     described += shape.to_string();
   }
   if (model.is_chief()) {
-    tell_scale(settings, architecture, iterations, test, options);
+    tell_scale(settings.model, architecture, iterations, test, options);
     write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), WriteGuard());
   }
   strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);

@@ -2,7 +2,7 @@
 #include "serve/model_server.hpp"
 
 #include "core/log.hpp"
-#include "serve/model_follower.hpp"
+#include "checkpoint/newest_model.hpp"
 #include "serve/predict_json.hpp"
 #include "serve/prediction_queue.hpp"
 #include "serve/serving_api.hpp"

@@ -1,7 +1,7 @@
 // What the two threads of a server share: the HTTP thread reads it, the thread that computes replaces it.
 #pragma once
 
-#include "serve/model_follower.hpp"
+#include "checkpoint/newest_model.hpp"
 #include "serve/signature.hpp"
 
 #include <map>

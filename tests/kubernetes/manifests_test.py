@@ -12,7 +12,7 @@ import support
 from support import environment, objects, pod_of, pods, trainer, workers
 
 EVERYTHING: tuple[dict[str, Any], ...] = (
-    {"deploy": True, "tensorboard": True, "serve": True, "data_pvc_name": "data", "create_pvc_data": True, "job_token": "x" * 16},
+    {"deploy": True, "tensorboard": True, "serve": True, "evaluator": True, "data_pvc_name": "data", "create_pvc_data": True, "job_token": "x" * 16},
     {"create_volume_inspector": True},
     {"create_volume_inspector": True, "inspect_once": True},
     {"fetch_data": True, "data_pvc_name": "data"},
@@ -357,6 +357,14 @@ class Helpers(support.TestCase):
         self.assertIn(f"--port={port}", container["args"])
         self.assertIn("--logdir=/m", container["args"])
         self.assertNotIn("type", service, "TensorBoard has no password and must not be exposed outside the cluster")
+
+    def test_the_evaluator_writes_beside_the_models_and_reads_the_data(self) -> None:
+        given: dict[str, Any] = {"evaluator": True, "data_pvc_name": "data", "data_dir": "/d", "model_checkpoint_dir": "/m"}
+        container = self.container("Job", "evaluator", evaluator_args=["--monitor", "accuracy"], **given)
+        self.assertEqual(container["command"] + container["args"],
+                         ["lockstep", "evaluate", "--follow", "/m", "--data-dir", "/d", "--monitor", "accuracy"])
+        read_only = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+        self.assertEqual(read_only, {"/m": False, "/d": True, "/tmp": False})
 
     def test_serving_has_a_service_and_is_ready_with_its_first_model(self) -> None:
         documents = objects(serve=True, model_checkpoint_dir="/m")

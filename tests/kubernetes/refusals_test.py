@@ -28,6 +28,7 @@ class Values(support.TestCase):
             "command": ["python", [1], ["a\nb"]],
             "script_config_map": ["A", "a b"],
             "cmdline_args": ["--epochs 3", [1], ["a\nb"]],
+            "evaluator_args": ["--monitor loss", [1]],
             "epochs": [-1, "3"],
             "batch_size": [-1],
             "env": [{"A-B": "1"}, {"A": 1}, ["A=1"], {"1A": "x"}],
@@ -75,7 +76,7 @@ class Values(support.TestCase):
             "tensorboard_image": [""],
         }
         tried = set(wrong) | {"create_pvc_checkpoint", "create_volume_inspector", "inspect_once"}
-        self.assertEqual(set(support.defaults()) - tried, {"create_pvc_data", "fetch_data", "network_policy", "serve", "tensorboard"})
+        self.assertEqual(set(support.defaults()) - tried, {"create_pvc_data", "evaluator", "fetch_data", "network_policy", "serve", "tensorboard"})
         for name, values in wrong.items():
             for value in values:
                 with self.subTest(name=name, value=value):

@@ -29,6 +29,7 @@ SWITCHES = (
     "create_pvc_data",
     "fetch_data",
     "tensorboard",
+    "evaluator",
     "serve",
 )
 # The first value of each is the default.
@@ -53,6 +54,7 @@ CHOICES_OF_KINDS: dict[str, tuple[Any, ...]] = {
 }
 EVERYTHING: dict[str, Any] = {
     "cmdline_args": ["--learning-rate", "0.1", "--verbose=2"],
+    "evaluator_args": ["--monitor", "accuracy"],
     "epochs": 3,
     "batch_size": 256,
     "env": {"LOCKSTEP_SEED": "7", "QUOTED": "'a' \"b\" $(c) {{d}} #e: - f"},
@@ -97,7 +99,7 @@ def products(full: bool) -> Iterator[dict[str, Any]]:
 def contradicts(given: dict[str, Any]) -> bool:
     """The rules of docs/kubernetes.md."""
     is_on = {switch: given.get(switch, False) for switch in SWITCHES}
-    of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"] + is_on["serve"]
+    of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"] + is_on["evaluator"] + is_on["serve"]
     mode = given.get("checkpoint_access_mode", "ReadWriteOnce")
     return (
         (is_on["deploy"] and is_on["create_volume_inspector"] and mode != "ReadWriteMany")

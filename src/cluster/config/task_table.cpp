@@ -106,7 +106,12 @@ void TaskTable::require_one_chief() const {
 
 void TaskTable::require_own(const TaskName& own) const {
   const auto& [type, index] = own;
-  if (type == "ps" || type == "evaluator") {
+  if (type == "evaluator") {
+    refuse(
+        "'s task is of type 'evaluator', which does not train: run lockstep evaluate --follow MODEL_DIR for it, which "
+        "evaluates each model and backup of the job");
+  }
+  if (type == "ps") {
     refuse(fmt::format(
         "'s task is of type '{}', which is not supported: only the chief and the workers train; do not start "
         "a program for this task",

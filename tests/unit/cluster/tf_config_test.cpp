@@ -186,7 +186,7 @@ TEST_CASE("every mistake is rejected with its location") {
       {config(list, R"({"type": null, "index": 0})"), {"type 'null'", "unknown"}},
       {config(list, R"({"type": "ps", "index": 0})"), {"'ps'", "not supported"}},
       {config(R"({"worker": ["a:1"], "ps": ["p:1"]})", R"({"type": "ps", "index": 0})"), {"'ps'", "not supported"}},
-      {config(list, R"({"type": "evaluator", "index": 0})"), {"'evaluator'", "not supported"}},
+      {config(list, R"({"type": "evaluator", "index": 0})"), {"'evaluator'", "lockstep evaluate --follow"}},
       // clusters
       {config(R"({"workers": ["a:1"]})", worker("0")), {"'workers'", "unknown"}},
       {config(R"({"worker": ["a:1"], "chief": ["c:1", "d:1"]})", worker("0")), {"cluster.chief lists 2", "'d:1'"}},

@@ -1,6 +1,6 @@
 // The paths of a server, the queue behind them, and which file is the newest model.
 #include "serve/serving_api.hpp"
-#include "serve/model_follower.hpp"
+#include "checkpoint/newest_model.hpp"
 #include "serve/prediction_queue.hpp"
 #include "support/catch.hpp"
 #include "support/scratch_directory.hpp"

@@ -16,8 +16,11 @@ struct ModelVersion {
   friend bool operator==(const ModelVersion&, const ModelVersion&) = default;
 };
 
-/// The newest .keras, .h5 or .hdf5 file in a directory, which are no weights alone and no backups; or the file, if
+/// The newest .keras, .h5 or .hdf5 file in a directory that is neither weights alone nor a backup; or the file, if
 /// `path` is one. None if there is none yet. Throws IoError if the path cannot be read.
 [[nodiscard]] std::optional<ModelVersion> newest_model(const std::filesystem::path& path);
+
+/// The newest backup in a directory; none if there is none. Throws IoError if the directory cannot be read.
+[[nodiscard]] std::optional<ModelVersion> newest_backup(const std::filesystem::path& directory);
 
 }  // namespace lockstep

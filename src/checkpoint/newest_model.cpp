@@ -1,5 +1,5 @@
-// See model_follower.hpp.
-#include "serve/model_follower.hpp"
+// See newest_model.hpp.
+#include "checkpoint/newest_model.hpp"
 
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/file_system.hpp"
@@ -35,24 +35,31 @@ bool is_whole_model(const fs::path& file) {
          model_format_of(file) != ModelFormat::weights && !is_backup_name(file);
 }
 
-}  // namespace
-
-std::optional<ModelVersion> newest_model(const fs::path& path) {
+template <typename Predicate>
+std::optional<ModelVersion> newest_in(const fs::path& directory, const Predicate& is_wanted) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
-    return version_of(path);
-  }
   std::optional<ModelVersion> newest;
-  fs::directory_iterator entries(path, error);
-  if (error) throw_io_error("cannot read " + path.string(), error.value());
+  fs::directory_iterator entries(directory, error);
+  if (error.value() == ENOENT) return std::nullopt;
+  if (error) throw_io_error("cannot read " + directory.string(), error.value());
   for (const fs::directory_entry& entry : entries) {
-    if (!is_whole_model(entry.path())) continue;
+    if (!is_wanted(entry.path())) continue;
     const std::optional<ModelVersion> found = version_of(entry.path());
     const auto age = [](const ModelVersion& version) { return std::tie(version.time_ms, version.file); };
     if (found && (!newest || age(*newest) < age(*found))) newest = found;
   }
   return newest;
 }
+
+}  // namespace
+
+std::optional<ModelVersion> newest_model(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return newest_in(path, is_whole_model);
+  if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
+  return version_of(path);
+}
+
+std::optional<ModelVersion> newest_backup(const fs::path& directory) { return newest_in(directory, is_backup_name); }
 
 }  // namespace lockstep

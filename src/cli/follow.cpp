@@ -1,0 +1,240 @@
+// See follow.hpp.
+#include "cli/follow.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "checkpoint/directory_record.hpp"
+#include "checkpoint/file_system.hpp"
+#include "checkpoint/newest_model.hpp"
+#include "core/clock.hpp"
+#include "core/log.hpp"
+#include "core/printable.hpp"
+#include "metrics/metric_registry.hpp"
+#include "options/read_value.hpp"
+#include "report/event_file_writer.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::chrono::milliseconds look_interval{500};
+constexpr double grace_s = 10;  // for a job that is just being started, or that restarts with another launcher
+
+using Json = nlohmann::ordered_json;
+
+enum class JobState { unknown, running, ended };
+
+/// As the job's record in its model directory tells.
+JobState state_of_job(const fs::path& directory) {
+  const fs::path path = record_file_in(directory);
+  const FileDescriptor file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!file.valid()) return JobState::unknown;
+  const std::optional<DirectoryRecord> record = read_record(file, path);
+  if (!record) return JobState::unknown;
+  return record->owner.has_finished ? JobState::ended : JobState::running;
+}
+
+/// Whether a process holds the directory's lock. Rarely asked, because asking takes the lock for a moment.
+bool is_held(const fs::path& directory) {
+  const FileDescriptor file = open_for_lock(record_file_in(directory));
+  return file.valid() && try_lock(file) == EWOULDBLOCK;
+}
+
+/// What the evaluations have found so far, on disk.
+class EvaluationLog {
+ public:
+  EvaluationLog(fs::path directory, std::string monitor)
+      : directory_(std::move(directory)),
+        monitor_(std::move(monitor)),
+        is_upward_(is_upward_metric(monitor_) == true) {}
+
+  /// Takes the copy of the model that was evaluated: it becomes the best, or is removed.
+  void add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
+    const double now = wall_clock_seconds();
+    const auto monitored = evaluation.logs.find(monitor_);
+    if (monitored == evaluation.logs.end()) {
+      fs::remove(copy);
+      throw UsageError(fmt::format("--monitor is '{}', but the model's evaluation has only {}", monitor_,
+                                   describe(evaluation.logs)));
+    }
+    Json entry = {{"file", version.file.filename().string()}, {"written", static_cast<double>(version.time_ms) / 1000}};
+    if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
+    for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
+    if (is_better(monitored->second)) {
+      best_value_ = monitored->second;
+      fs::rename(copy, directory_ / ("best" + version.file.extension().string()));
+      best_ = entry;
+    } else {
+      fs::remove(copy);
+    }
+    evaluations_.push_back(std::move(entry));
+    const std::string text = Json{{"monitor", monitor_}, {"best", best_}, {"evaluations", evaluations_}}.dump(1) + "\n";
+    write_file_atomically(directory_ / "evaluation.json", std::as_bytes(std::span(text)));
+    if (!events_) events_.emplace(directory_);
+    const auto step = static_cast<std::int64_t>(evaluation.iterations.value_or(evaluations_.size()));
+    for (const auto& [name, value] : evaluation.logs)
+      events_->add_scalar("evaluation_" + name + "_vs_iterations", value, step, now);
+    events_->flush();
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return evaluations_.size(); }
+  [[nodiscard]] std::string describe_best() const {
+    return fmt::format("best {} {:.4f}, {}", monitor_, best_value_.value_or(std::nan("")),
+                       best_.is_null() ? "none" : best_.at("file").get<std::string>());
+  }
+
+ private:
+  [[nodiscard]] bool is_better(double value) const {
+    if (!std::isfinite(value)) return false;
+    return !best_value_ || (is_upward_ ? value > *best_value_ : value < *best_value_);
+  }
+
+  fs::path directory_;
+  std::string monitor_;
+  bool is_upward_;
+  std::vector<Json> evaluations_;
+  std::optional<double> best_value_;
+  Json best_;
+  std::optional<EventFileWriter> events_;
+};
+
+/// The newer of the job's newest model and its newest backup.
+std::optional<ModelVersion> newest_file(const FollowSettings& settings, const fs::path& backups) {
+  const std::optional<ModelVersion> model = newest_model(settings.directory);
+  const std::optional<ModelVersion> backup = newest_backup(backups);
+  if (!model || !backup) return model ? model : backup;
+  return backup->time_ms > model->time_ms ? backup : model;
+}
+
+void leave_out(const ModelVersion& version, const fs::path& copy, const std::string& problem) {
+  std::error_code unknown;
+  fs::remove(copy, unknown);
+  log_warning(fmt::format("{} is left out: {}", version.file.string(), problem));
+}
+
+}  // namespace
+
+std::vector<ProgramOption> follow_options(FollowSettings& settings) {
+  const auto seconds = [](double& variable) {
+    return [&variable](const OptionValue& given) {
+      variable = read_number(
+          given, [](double number) { return number >= 0 && number <= 30 * 86400.0; }, "seconds, from 0 to 30 days");
+    };
+  };
+  return {
+      {.name = "follow",
+       .metavar = "MODEL_DIR",
+       .help = "instead of --model: evaluate each new model and\nbackup of the job that trains there, until it ends",
+       .set = [&settings](const OptionValue& given) { settings.directory = given.value; }},
+      {.name = "follow-backups",
+       .metavar = "PATH",
+       .help = "the job's --backup-dir",
+       .shown_default = "MODEL_DIR/backup",
+       .set = [&settings](const OptionValue& given) { settings.backups = given.value; }},
+      {.name = "eval-dir",
+       .metavar = "PATH",
+       .help = "for evaluation.json, TensorBoard's curves and the\nbest model",
+       .shown_default = "MODEL_DIR/eval",
+       .set = [&settings](const OptionValue& given) { settings.eval_dir = given.value; }},
+      {.name = "monitor",
+       .metavar = "NAME",
+       .help = "loss or metric of which the best model is kept",
+       .shown_default = "loss",
+       .set = [&settings](const OptionValue& given) { settings.monitor = given.value; }},
+      {.name = "eval-throttle",
+       .metavar = "S",
+       .help = "seconds between the begins of two evaluations",
+       .shown_default = "0",
+       .set = seconds(settings.throttle)},
+      {.name = "follow-timeout",
+       .metavar = "S",
+       .help = "seconds without news after which a job that no\nprocess runs is given up",
+       .shown_default = "600",
+       .set = seconds(settings.timeout)},
+  };
+}
+
+void require_consistent(const FollowSettings& follow, const ModelSettings& settings) {
+  if (!follow.directory.empty() && !settings.model.empty())
+    throw UsageError("--model and --follow are both given; leave one of them out");
+  const FollowSettings defaults;
+  const bool has_more = follow.backups != defaults.backups || follow.eval_dir != defaults.eval_dir ||
+                        follow.monitor != defaults.monitor || follow.throttle != defaults.throttle ||
+                        follow.timeout != defaults.timeout;
+  if (follow.directory.empty() && has_more)
+    throw UsageError(
+        "--follow-backups, --eval-dir, --monitor, --eval-throttle and --follow-timeout need --follow MODEL_DIR");
+}
+
+void follow_job(const FollowSettings& settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
+  const fs::path backups = settings.backups.empty() ? settings.directory / "backup" : settings.backups;
+  const fs::path eval_dir = settings.eval_dir.empty() ? settings.directory / "eval" : settings.eval_dir;
+  create_directories_durably(eval_dir);
+  require_writable(eval_dir / "evaluation.json");
+  EvaluationLog log(eval_dir, settings.monitor);
+  std::optional<ModelVersion> seen;
+  const double begin = monotonic_seconds();
+  double last_news = begin;
+  double last_evaluation = begin - settings.throttle;
+  bool has_run = false;
+  log_info(fmt::format("waiting for models of {}", settings.directory.string()));
+  while (true) {
+    const JobState job = state_of_job(settings.directory);  // before the look for files: an ended job writes no more
+    has_run = has_run || job == JobState::running;
+    const std::optional<ModelVersion> newest = newest_file(settings, backups);
+    const double now = monotonic_seconds();
+    if (newest && newest != seen && (now >= last_evaluation + settings.throttle || job != JobState::running)) {
+      last_evaluation = last_news = now;
+      seen = newest;
+      const fs::path copy = eval_dir / (".candidate" + newest->file.extension().string());
+      try {
+        fs::copy_file(newest->file, copy, fs::copy_options::overwrite_existing);  // the job may replace it meanwhile
+        const Evaluation found = evaluate(copy);
+        const std::string step = found.iterations ? fmt::format(", step {}", *found.iterations) : "";
+        std::cout << printable(fmt::format("{}{}: {}", newest->file.filename().string(), step, describe(found.logs)))
+                  << std::endl;
+        log.add(*newest, found, copy);
+      } catch (const fs::filesystem_error& error) {  // a backup that was replaced before it was copied
+        leave_out(*newest, copy, error.what());
+      } catch (const DataError& error) {
+        leave_out(*newest, copy, error.what());
+      }
+      continue;
+    }
+    const bool is_settled = now > begin + grace_s || has_run || job == JobState::ended;
+    if (log.size() > 0 && job != JobState::running && is_settled) break;
+    if (now > last_news + settings.timeout) {
+      last_news = now;
+      if (!is_held(settings.directory))
+        throw PeerError(fmt::format("no process trains in {}, and its job has not ended{}", settings.directory.string(),
+                                    log.size() > 0 ? "; " + log.describe_best() : ""));
+      log_info(fmt::format("still waiting for news in {}, where a job is running", settings.directory.string()));
+    }
+    std::this_thread::sleep_for(look_interval);
+  }
+  std::cout << printable(fmt::format("The job has ended. {} evaluations; {}", log.size(), log.describe_best()))
+            << std::endl;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// `lockstep evaluate --follow`: TensorFlow's evaluator task. Beside a job that trains, it evaluates each model and
+// backup that the job writes, keeps the best, and ends when the job has ended.
+#pragma once
+
+#include "cli/model_settings.hpp"
+
+#include <lockstep/core/history.hpp>
+#include <lockstep/training/options.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct FollowSettings {
+  std::filesystem::path directory;  ///< where the job writes models; empty: there is no job to follow
+  std::filesystem::path backups;    ///< empty: "backup" in the directory
+  std::filesystem::path eval_dir;   ///< empty: "eval" in the directory
+  std::string monitor = "loss";     ///< of which the best model is kept
+  double throttle = 0;              ///< seconds from the begin of one evaluation to that of the next, at least
+  double timeout = 600;             ///< seconds without a new file after which a job that nobody runs is given up
+};
+
+struct Evaluation {
+  Logs logs;
+  std::optional<std::uint64_t> iterations = {};  ///< optimizer steps; unknown in a file that was not compiled
+};
+
+/// The options that fill `settings`, which must outlive them.
+[[nodiscard]] std::vector<ProgramOption> follow_options(FollowSettings& settings);
+
+/// Throws UsageError if --model and --follow are both given, or options of --follow without it.
+void require_consistent(const FollowSettings& follow, const ModelSettings& settings);
+
+/// Evaluates each new file until the job has ended. Writes EVAL_DIR/evaluation.json, event files for TensorBoard, and
+/// the best model as "best.h5" or "best.keras". A file that cannot be evaluated is told of and left out. Throws
+/// PeerError if no job runs and none has ended in time, UsageError if no evaluation has the metric that is monitored,
+/// IoError.
+void follow_job(const FollowSettings& settings,
+                const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+"""`lockstep evaluate --follow`: an evaluator beside a job."""
+
+import json
+from typing import Any
+
+from model_file_support import COMPILED, SCALED, SHORT, ModelFileTest
+from support import TEMPORARY, USAGE, Running, eventually, program
+
+
+class FollowTest(ModelFileTest):
+    def follow(self, *options: object) -> Running:
+        command = [program("lockstep"), "evaluate", "--data-dir", str(self.data), "--follow", str(self.model),
+                   *map(str, options)]
+        return Running(command, self.cwd, {})
+
+    def evaluations(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.model / "eval" / "evaluation.json").read_text())
+        return read
+
+    def test_each_backup_and_the_model_are_evaluated_until_the_job_ends(self) -> None:
+        follower = self.follow("--monitor", "accuracy")
+        self.assertTrue(eventually(lambda: "waiting for models of" in follower.stderr))
+        trained = self.start("--model", self.plain, *COMPILED, "--global-batch-size", 20, "--epochs", 600, workers=2)
+        self.assertTrue(eventually(lambda: (self.model / "eval" / "evaluation.json").exists(), 30))
+        ended = trained.end()
+        self.assertEqual(ended.code, 0, str(ended))
+        ended = follower.end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        found = self.evaluations()
+        self.assertGreater(len(found["evaluations"]), 1, str(ended))
+        self.assertEqual(found["monitor"], "accuracy")
+        self.assertEqual(found["best"]["accuracy"], max(each["accuracy"] for each in found["evaluations"]))
+        last = found["evaluations"][-1]
+        self.assertEqual((last["file"], last["iteration"]), ("model.h5", 3000))
+        self.assertAlmostEqual(last["loss"], self.history()["evaluation"]["loss"], places=4)
+        self.assertIn("The job has ended.", ended.stdout)
+        kept = self.use("evaluate", "--model", self.model / "eval" / "best.h5", "--verbose", 0)
+        self.assertIn(f"accuracy: {found['best']['accuracy']:.4f}", kept.stdout, str(kept))
+        names = sorted(path.name.split(".")[0] for path in (self.model / "eval").iterdir())
+        self.assertEqual(names, ["best", "evaluation", "events"])
+
+    def test_a_job_that_has_ended_is_evaluated_once(self) -> None:
+        self.model = self.trained("model.keras").parent
+        (self.model / "damaged.h5").write_bytes(b"no model")
+        ended = self.follow("--eval-dir", self.scratch / "there", "--follow-timeout", 1).end()
+        self.assertEqual((ended.code, len(ended.stdout.splitlines())), (TEMPORARY, 1), str(ended))  # the banner
+        self.assertIn(f"warning: {self.model / 'damaged.h5'} is left out: ", ended.stderr)
+        (self.model / "damaged.h5").unlink()
+        ended = self.follow("--eval-dir", self.scratch / "there", *SCALED).end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        self.assertIn("1 evaluations; best loss", ended.stdout)
+        self.assertTrue((self.scratch / "there" / "best.keras").exists())
+        self.assertFalse((self.model / "eval").exists())
+
+    def test_a_job_that_nobody_runs_is_given_up(self) -> None:
+        self.model.mkdir()
+        ended = self.follow("--follow-timeout", 1).end()
+        self.assert_fails(ended, TEMPORARY, f"no process trains in {self.model}", "its job has not ended")
+
+    def test_wrong_usage(self) -> None:
+        model = self.trained("model.keras")
+        self.assert_fails(self.follow("--model", model).end(), USAGE, "--model and --follow are both given")
+        self.assert_fails(self.use("evaluate", "--model", model, "--monitor", "loss2"), USAGE, "need --follow MODEL_DIR")
+        self.model = model.parent
+        self.assert_fails(self.follow("--monitor", "auc").end(), USAGE, "--monitor is 'auc'", "loss")
