@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +32,9 @@ def hold(path: Path, wait_s: float = 0, job: str = "", keep: Callable[[int], Non
         while True:
             if keep is not None and any(_is(path, kept) for kept in _inherited()):
                 return _succeed(path, job, keep)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(descriptor, path)
                 if _is(path, descriptor):
                     _write(descriptor, job)
                     if keep is not None:
@@ -64,6 +65,19 @@ def require_held(path: Path, descriptor: int) -> None:
         )
 
 
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        print(
+            f"warning: {path} is on a file system without locks ({error.strerror}), so a second training that writes "
+            "there would not be noticed; make sure that no other one uses this directory",
+            file=sys.stderr,
+        )
+
+
 def _write(descriptor: int, job: str) -> None:
     os.pwrite(descriptor, job.encode(), 0)
     os.ftruncate(descriptor, len(job.encode()))
@@ -80,7 +94,7 @@ def _succeed(path: Path, job: str, keep: Callable[[int], None]) -> int:
     following = path.with_name(path.name + ".next")
     following.unlink(missing_ok=True)  # of a generation that was killed here
     descriptor = os.open(following, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _lock(descriptor, path)
     _write(descriptor, job)
     keep(descriptor)
     following.replace(path)

@@ -38,7 +38,7 @@ class _World:
         self.group: ProcessGroup | None = None
         self.owner_pid = 0
         self.exit_code: int | None = None
-        self.before_close: list[Callable[[], None]] = []
+        self.after_close: list[Callable[[], None]] = []
 
 
 _world = _World()
@@ -51,9 +51,9 @@ def group() -> ProcessGroup:
     return _world.group
 
 
-def before_close(action: Callable[[], None]) -> None:
+def after_close(action: Callable[[], None]) -> None:
     """Register what is done once all ranks have ended their programs without an error."""
-    _world.before_close.append(action)
+    _world.after_close.append(action)
 
 
 def find_command() -> str:
@@ -208,11 +208,11 @@ def shutdown() -> None:
     """Leave the world: waits until every rank has called it. Programs that just end do so by themselves."""
     current = group()
     current.barrier()
-    for action in _world.before_close:
-        action()
-    _world.before_close.clear()
-    current.close()
+    current.close()  # until then a rank may be lost, and the others need the backup
     _world.group = None
+    for action in _world.after_close:
+        action()
+    _world.after_close.clear()
 
 
 def exit_together(code: int) -> None:

@@ -138,7 +138,7 @@ class BackupAndRestore(AverageMetrics):
             raise UsageError("backup_dir is empty; name a directory")
         if save_freq != "epoch" and (not isinstance(save_freq, int) or isinstance(save_freq, bool) or save_freq < 1):
             raise UsageError(f"save_freq is {save_freq!r}; use 'epoch' or a number of steps from 1")
-        self.backup_dir = Path(backup_dir)
+        self.backup_dir = Path(backup_dir).absolute()  # wherever the program goes
         self.save_freq = save_freq
         self.delete_checkpoint = delete_checkpoint
         self._fit = 0
@@ -276,7 +276,7 @@ class BackupAndRestore(AverageMetrics):
             history.epoch = list(self._history["epoch"])
             history.history.update(self._history["history"])
         if self.delete_checkpoint and is_chief() and self._fit == 1:
-            _world.before_close(lambda: _backup.remove(self.backup_dir))
+            _world.after_close(lambda: _backup.remove(self.backup_dir))
 
     def _save(self, epoch: int, step: int) -> None:
         model = self.model

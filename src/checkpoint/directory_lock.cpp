@@ -125,7 +125,12 @@ void DirectoryLock::continue_from_kept(const LockKeeper& keeper) {
   for (const FileDescriptor& kept : keeper.kept) {
     struct stat status {};
     const bool was_removed = fstat(kept.number(), &status) != 0 || status.st_nlink == 0;
-    const std::optional<DirectoryRecord> record = read_record(kept, record_file_in(path_));
+    std::optional<DirectoryRecord> record;
+    try {
+      record = read_record(kept, record_file_in(path_));
+    } catch (const IoError&) {  // a damaged record that was removed, or a file of a script above the trainer
+      continue;
+    }
     if (!record || record->path_digest != digest_of_path(path_)) continue;
     if (!was_removed) refuse_other_directory();
     continue_from(record->owner);  // the last one is the newest

@@ -101,9 +101,8 @@ void evaluate(std::span<const std::string> args) {
   std::vector own{model_option(settings), loss_option(settings), metrics_option(settings)};
   for (ProgramOption& option : follow_options(follow)) own.push_back(std::move(option));
   const std::string program = "lockstep evaluate";
-  const Options options = parse_or_exit(
-      args, {.model_dir = {}, .program = program}, own,
-      {"Evaluates a model on the test set, on every worker of the world; or each new one of a job", false});
+  const Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own,
+                                        {"Evaluates a model, or each new model of a job, on the test set", false});
   require_consistent(follow, settings);
   if (follow.directory.empty()) require_model(settings, program);
   require_data_dir(options, program);

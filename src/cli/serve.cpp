@@ -46,13 +46,14 @@ std::vector<ProgramOption> serve_options(ServeSettings& settings) {
       {.name = "model",
        .metavar = "PATH",
        .help = "a .keras or .h5 file, or a directory whose newest\nmodel is served, also when it is replaced",
+       .shown_default = "required",
        .set = [&options](const OptionValue& given) { options.model = given.value; }},
-      {.name = "port",
+      {.name = "rest-api-port",
        .metavar = "N",
        .help = "of HTTP, on all interfaces; 0: any free one",
        .shown_default = "8501",
        .set = [&settings](const OptionValue& given) { settings.port = read_whole<std::uint16_t>(given, 0); }},
-      {.name = "name",
+      {.name = "model-name",
        .metavar = "NAME",
        .help = "of the model in paths, /v1/models/NAME:predict",
        .shown_default = "model",
@@ -113,13 +114,13 @@ void serve(std::span<const std::string> args) {
   ServeSettings settings;
   const Options options =
       parse_or_exit(args, {.model_dir = {}, .verbose = 0, .program = "lockstep serve"}, serve_options(settings),
-                    {"Answers requests for predictions over HTTP, with the newest model of a directory", false});
+                    {"Answers requests for predictions over HTTP, with the newest model of a directory", false, true});
   if (settings.options.model.empty())
     throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.num_workers() > 1)
     throw UsageError("lockstep serve is one process; start as many as you need behind a load balancer, without mpirun");
-  const Socket listener = listen_on(settings.port, SOMAXCONN, "with --port");
+  const Socket listener = listen_on(settings.port, SOMAXCONN, "with --rest-api-port");
   log_info(fmt::format("listening on port {}: /v1/models/{}:predict, /healthz, /metrics, and a page at /",
                        port_of(listener), settings.options.name));
   serve_models(strategy, listener, settings.options, facts_of);

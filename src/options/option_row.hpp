@@ -38,6 +38,7 @@ struct OptionRow {
   std::string template_variable = {};  ///< variable with the same meaning in TensorFlow's job templates
   bool ranks_may_differ = false;       ///< else ranks with different values are refused
   bool training_only = false;          ///< programs that do not train lack it
+  bool of_world_or_data = false;       ///< programs of one process that reads no data lack it
   bool resume_needs_equal = false;     ///< a run with another value is another job: it resumes no backup of this one
   bool for_developers = false;         ///< in CONTRIBUTING.md instead of --help and README
 

@@ -32,23 +32,22 @@ constexpr std::array<std::string_view, 16> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Options of single programs.
-constexpr std::array<std::string_view, 17> program_options{"LOCKSTEP_BANDWIDTH",
-                                                           "LOCKSTEP_BASE",
-                                                           "LOCKSTEP_CSV_LOG",
-                                                           "LOCKSTEP_DEPTH",
-                                                           "LOCKSTEP_EARLY_STOPPING",
-                                                           "LOCKSTEP_EARLY_STOPPING_MIN_DELTA",
-                                                           "LOCKSTEP_KERNELS",
-                                                           "LOCKSTEP_LATENCY",
-                                                           "LOCKSTEP_LOSS",
-                                                           "LOCKSTEP_METRICS",
-                                                           "LOCKSTEP_MODEL",
-                                                           "LOCKSTEP_OPTIMIZER",
-                                                           "LOCKSTEP_OUTPUT",
-                                                           "LOCKSTEP_SAVE_AS",
-                                                           "LOCKSTEP_TENSORBOARD_DIR",
-                                                           "LOCKSTEP_VALIDATION_FREQ",
-                                                           "LOCKSTEP_VALIDATION_SPLIT"};
+constexpr std::array<std::string_view, 29> program_options{
+    "LOCKSTEP_BANDWIDTH",       "LOCKSTEP_BASE",
+    "LOCKSTEP_CSV_LOG",         "LOCKSTEP_DEPTH",
+    "LOCKSTEP_EARLY_STOPPING",  "LOCKSTEP_EARLY_STOPPING_MIN_DELTA",
+    "LOCKSTEP_EVAL_DIR",        "LOCKSTEP_EVAL_THROTTLE",
+    "LOCKSTEP_FOLLOW",          "LOCKSTEP_FOLLOW_BACKUPS",
+    "LOCKSTEP_FOLLOW_TIMEOUT",  "LOCKSTEP_KERNELS",
+    "LOCKSTEP_LATENCY",         "LOCKSTEP_LOSS",
+    "LOCKSTEP_MAX_BATCH",       "LOCKSTEP_MAX_BODY",
+    "LOCKSTEP_MAX_DELAY",       "LOCKSTEP_MAX_WAITING",
+    "LOCKSTEP_METRICS",         "LOCKSTEP_MODEL",
+    "LOCKSTEP_MODEL_NAME",      "LOCKSTEP_MONITOR",
+    "LOCKSTEP_OPTIMIZER",       "LOCKSTEP_OUTPUT",
+    "LOCKSTEP_REST_API_PORT",   "LOCKSTEP_SAVE_AS",
+    "LOCKSTEP_TENSORBOARD_DIR", "LOCKSTEP_VALIDATION_FREQ",
+    "LOCKSTEP_VALIDATION_SPLIT"};
 
 /// Of tests and benchmarks.
 constexpr std::array<std::string_view, 22> test_variables{

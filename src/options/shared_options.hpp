@@ -19,6 +19,7 @@ namespace lockstep {
 struct ProgramPurpose {
   std::string sentence = "Trains on every worker of the world";  ///< in its help
   bool trains = true;                                            ///< false: the program has no options for training
+  bool is_one_process = false;  ///< which reads no data: it has no options for worlds and data
 };
 
 /// A row for each member of `options` that a user can set, in the order of the help. `options` must outlive the rows.

@@ -108,7 +108,11 @@ void BackupManager::restore(int epochs) {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
     held = &lock;
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
-    const bool are_left = (ignores_backups || lock.other_job_has_finished()) && !directory_.clear();
+    const bool are_leftovers = lock.other_job_has_finished() && resume != Resume::require;
+    if (are_leftovers && !directory_.list().empty())
+      log_info(
+          fmt::format("removing the backups in {}, which a job that has finished left", directory_.path().string()));
+    const bool are_left = (ignores_backups || are_leftovers) && !directory_.clear();
     if (are_left && ignores_backups) {
       throw IoError(
           fmt::format("--resume never: cannot remove the backups in {}, from which a restart of this job would resume; "

@@ -374,7 +374,7 @@ class Helpers(support.TestCase):
         self.assertLessEqual(service["selector"].items(), labels.items())
         (container,) = deployment["template"]["spec"]["containers"]
         self.assertEqual(container["command"] + container["args"],
-                         ["lockstep", "serve", "--model", "/m", "--name", "tf-learning", "--port", "8501"])
+                         ["lockstep", "serve", "--model", "/m", "--model-name", "tf-learning", "--rest-api-port", "8501"])
         (port,) = [it["containerPort"] for it in container["ports"]]
         self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
         self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": port})

@@ -207,6 +207,14 @@ class JobIdentityTest(CommandTest):
         self.assertNotIn("Resuming", self.succeed(*short, "--seed", 7).stdout)
         self.assertEqual(self.backups(), [])
 
+    def test_resume_require_removes_no_backup(self) -> None:
+        self.succeed("--backup-dir", self.model, LOCKSTEP_JOB_ID="finished")
+        backup = self.model / "fit-1-step-0000000005.h5"
+        backup.write_bytes(b"put here since")
+        ended = self.run_program("--backup-dir", self.model, "--resume", "require")
+        self.assert_fails(ended, DATA, "fit-1-step-0000000005.h5")
+        self.assertEqual([path.read_bytes() for path in self.model.glob("fit-1-step-*")], [b"put here since"])
+
     def test_initial_weights_are_not_where_the_model_goes(self) -> None:
         given = self.trained(1)
         self.model = given.parent

@@ -22,7 +22,7 @@ class ServeTest(ServerTest):
         self.assertEqual(ended.code, 0, str(ended))
         content = (self.cwd / "expected.npy").read_bytes()
         expected = struct.unpack("<400f", content[-1600:])
-        server, port = self.serve("--model", model, "--name", "digits")
+        server, port = self.serve("--model", model, "--model-name", "digits")
         self.assertEqual(get(port, "/healthz"), (200, "ok\n"))
         pictures = rows(data_files.digits(40, 1001)[0])
         for body in ({"instances": pictures}, {"inputs": pictures}, {"inputs": {"given": pictures}}):
@@ -131,13 +131,13 @@ class ServeTest(ServerTest):
         self.data = self.scratch
         for options, code, says in (
             ((), USAGE, "needs --model PATH"),
-            (("--model", "m", "--port", 70000), USAGE, "--port is '70000'"),
-            (("--model", "m", "--name", "a/b"), USAGE, "--name is 'a/b'"),
+            (("--model", "m", "--rest-api-port", 70000), USAGE, "--rest-api-port is '70000'"),
+            (("--model", "m", "--model-name", "a/b"), USAGE, "--model-name is 'a/b'"),
             (("--model", "m", "--max-delay", -1), USAGE, "--max-delay is '-1'"),
         ):
             ended = Running([program("lockstep"), "serve", *map(str, options)], self.cwd, {}).end()
             self.assert_fails(ended, code, says)
         with socket.create_server(("", 0)) as taken:
             port = taken.getsockname()[1]
-            ended = Running([program("lockstep"), "serve", "--model", "m", "--port", str(port)], self.cwd, {}).end()
-            self.assert_fails(ended, TEMPORARY, str(port), "--port")
+            ended = Running([program("lockstep"), "serve", "--model", "m", "--rest-api-port", str(port)], self.cwd, {}).end()
+            self.assert_fails(ended, TEMPORARY, str(port), "--rest-api-port")

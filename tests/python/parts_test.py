@@ -143,6 +143,15 @@ class LockTest(JobTest):
             hold(path, job="other")
         self.assertEqual(sorted(each.name for each in path.parent.iterdir()), [".backup.lock"])
 
+    def test_no_link_is_followed_to_a_lock(self) -> None:
+        precious = self.folder / "precious"
+        precious.write_text("mine")
+        path = self.folder / ".backup.lock"
+        path.symlink_to(precious)
+        with self.assertRaisesRegex(lockstep.IoError, "cannot use the backup_dir"):
+            hold(path, job="mine")
+        self.assertEqual(precious.read_text(), "mine")
+
     def test_a_backup_is_neither_written_nor_removed_in_another_training_s_directory(self) -> None:
         mine, other = self.folder / "mine", self.folder / "other"
         link = self.folder / "link"

@@ -449,6 +449,10 @@ TEST_CASE("a description that was emptied while a launcher kept it does not begi
   const auto succeed = [&] { const DirectoryLock next(scratch.path(), owner, keeper); };
   fs::create_directory(scratch / ".lockstep.lock.next");
   require_words(message_of<IoError>(succeed), {".lockstep.lock.next is in the way", "remove it"});
+  fs::remove(scratch / ".lockstep.lock.next");
+  LockKeeper unrelated{.process = process_identity(), .kept = {}, .keep = [](const FileDescriptor& /*lock*/) {}};
+  unrelated.kept.emplace_back("/etc/passwd", O_RDONLY);  // of a script between launcher and trainer
+  CHECK_NOTHROW(DirectoryLock(scratch / "other", owner, unrelated));
   fs::resize_file(scratch / ".lockstep.lock", 0);
   require_words(message_of<IoError>(succeed), {".lockstep.lock was emptied", "--resume auto"});
 }
