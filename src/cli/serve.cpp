@@ -111,6 +111,7 @@ void serve(std::span<const std::string> args) {
   sigaddset(&handled, SIGTERM);
   sigaddset(&handled, SIGINT);
   pthread_sigmask(SIG_BLOCK, &handled, nullptr);
+  (void)std::signal(SIGPIPE, SIG_IGN);  // a client that has gone
   ServeSettings settings;
   const Options options =
       parse_or_exit(args, {.model_dir = {}, .verbose = 0, .program = "lockstep serve"}, serve_options(settings),

@@ -112,7 +112,13 @@ class ServeTest(ServerTest):
                 with suppress(ConnectionResetError):
                     reply = client.recv(100)
                     self.assertTrue(reply == b"" or int(reply.split()[1]) in (code, 413), (raw[:40], reply))
+        body = json.dumps({"instances": rows(data_files.digits(20, 5)[0])}).encode()
+        for _ in range(20):  # clients that go before they are answered
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         self.assertEqual(get(port, "/healthz")[0], 200)
+        self.assertEqual(ask(port, body)[0], 200)
 
     def test_connections_that_say_nothing_hold_up_nobody(self) -> None:
         server, port = self.serve("--model", self.trained("first.h5"))
