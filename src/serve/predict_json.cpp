@@ -150,7 +150,7 @@ void append_example(std::string& text, const ExampleValues& outputs, const Model
 PredictRequest parse_predict_request(std::string_view body, const ModelSignature& signature) {
   const json parsed = json::parse(body, nullptr, false);
   if (parsed.is_discarded()) throw DataError("the body is not JSON");
-  if (!parsed.is_object()) throw DataError("the body must be a JSON object with \"instances\" or \"inputs\"");
+  if (!parsed.is_object()) throw DataError(R"(the body must be a JSON object with "instances" or "inputs")");
   for (const auto& [key, value] : parsed.items()) {
     if (key == "instances" || key == "inputs") continue;
     if (key != "signature_name") throw DataError(fmt::format("the body has an unknown key '{}'", printable(key)));
@@ -159,7 +159,7 @@ PredictRequest parse_predict_request(std::string_view body, const ModelSignature
   const auto instances = parsed.find("instances");
   const auto inputs = parsed.find("inputs");
   if ((instances == parsed.end()) == (inputs == parsed.end()))
-    throw DataError("the body must have either \"instances\" or \"inputs\"");
+    throw DataError(R"(the body must have either "instances" or "inputs")");
   PredictRequest request;
   request.inputs.resize(signature.inputs.size());
   request.is_columnar = inputs != parsed.end();
