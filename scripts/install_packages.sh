@@ -15,8 +15,8 @@ case "${1:-}" in
     packages+=(ccache shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev)
     # the chart, rendered by Go's text/template and sprig
     packages+=(golang-go golang-github-masterminds-sprig-dev)
-    # the browser that looks at report.html
-    packages+=(chromium)
+    # the browser that looks at report.html and draws on the page of lockstep serve
+    packages+=(chromium chromium-driver)
     # pods in containers
     packages+=(podman buildah netavark aardvark-dns catatonit iptables nftables runc debootstrap iproute2)
     ;;
