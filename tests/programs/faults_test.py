@@ -131,6 +131,8 @@ class FaultsTest(launch_test.Launched):
         files = {"LOCKSTEP_JOB_ID": "7c1e", "LOCKSTEP_MODEL_DIR": str(self.model)}
         self.start_job(2, "--parallelism", "data", **files, **self.fault("finished", 1, "hold", 1))
         self.assertTrue(eventually(lambda: (self.scratch / "marker").exists(), 60), "worker 1 did not come to its end")
+        record = self.model / ".lockstep.lock"
+        self.assertTrue(eventually(lambda: '"has_finished": true' in record.read_text(), 30), "the chief did not record it")
         killed = self.started[1]
         killed.process.kill()
         killed.process.wait()
