@@ -99,14 +99,14 @@ def products(full: bool) -> Iterator[dict[str, Any]]:
 def contradicts(given: dict[str, Any]) -> bool:
     """The rules of docs/kubernetes.md."""
     is_on = {switch: given.get(switch, False) for switch in SWITCHES}
-    of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"] + is_on["evaluator"] + is_on["serve"]
+    of_the_claim = sum(is_on[it] for it in ("deploy", "create_volume_inspector", "tensorboard", "evaluator", "serve"))
     mode = given.get("checkpoint_access_mode", "ReadWriteOnce")
     return (
         (is_on["deploy"] and is_on["create_volume_inspector"] and mode != "ReadWriteMany")
         or (is_on["deploy"] and is_on["fetch_data"])
         or (mode == "ReadWriteOncePod" and of_the_claim > 1)
         or (is_on["inspect_once"] and not is_on["create_volume_inspector"])
-        or ((is_on["fetch_data"] or is_on["create_pvc_data"]) and not given.get("data_pvc_name"))
+        or ((is_on["fetch_data"] or is_on["create_pvc_data"] or is_on["evaluator"]) and not given.get("data_pvc_name"))
         or not any(value for switch, value in is_on.items() if switch != "inspect_once")
         or contradicts_kind(given)
         or (given.get("ranks_per_worker", 0) not in (0, given.get("num_gpus_per_worker", 0) or 2))
