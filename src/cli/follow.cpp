@@ -83,7 +83,10 @@ class EvaluationLog {
     for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
     if (is_better(monitored->second)) {
       best_value_ = monitored->second;
-      fs::rename(copy, directory_ / ("best" + version.file.extension().string()));
+      const fs::path best = directory_ / ("best" + version.file.extension().string());
+      fs::rename(copy, best);
+      if (!best_file_.empty() && best_file_ != best) fs::remove(best_file_);  // of another format
+      best_file_ = best;
       best_ = entry;
     } else {
       fs::remove(copy);
@@ -115,6 +118,7 @@ class EvaluationLog {
   bool is_upward_;
   std::vector<Json> evaluations_;
   std::optional<double> best_value_;
+  fs::path best_file_;
   Json best_;
   std::optional<EventFileWriter> events_;
 };

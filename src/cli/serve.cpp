@@ -106,10 +106,7 @@ ModelFacts facts_of(const std::filesystem::path& model, const std::optional<std:
 
 void serve(std::span<const std::string> args) {
   // Before any thread starts: the server waits for these itself, and ends when all requests are answered.
-  sigset_t handled{};
-  sigemptyset(&handled);
-  sigaddset(&handled, SIGTERM);
-  sigaddset(&handled, SIGINT);
+  const sigset_t handled = ending_signals();
   pthread_sigmask(SIG_BLOCK, &handled, nullptr);
   (void)std::signal(SIGPIPE, SIG_IGN);  // a client that has gone
   ServeSettings settings;

@@ -1,8 +1,8 @@
 // See model_server.hpp. Two threads: one speaks HTTP and reads JSON, the caller's one computes, as MPI and OpenMP want.
 #include "serve/model_server.hpp"
 
-#include "core/log.hpp"
 #include "checkpoint/newest_model.hpp"
+#include "core/log.hpp"
 #include "serve/predict_json.hpp"
 #include "serve/prediction_queue.hpp"
 #include "serve/serving_api.hpp"
@@ -12,7 +12,6 @@
 #include <lockstep/training/model.hpp>
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -23,7 +22,6 @@
 #include <span>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -51,16 +49,18 @@ class ModelInService {
     try {
       const std::optional<ModelVersion> newest = newest_model(options_.model);
       if (newest == seen_ && (newest || !state.problem.empty())) return;
-      if (!newest) throw IoError(fmt::format("{} holds no model yet", options_.model.string()));
       seen_ = newest;
+      if (!newest) throw IoError(fmt::format("{} holds no model yet", options_.model.string()));
       load(*newest, state);
       state.problem.clear();
       log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
     } catch (const Error& error) {
-      const std::string kept = state.model ? "; the model before it is still served" : "";
-      if (state.problem != error.what() + kept) log_warning(error.what() + kept);
-      if (seen_ && !state.problem.empty()) metrics_.count_load(false);
-      state.problem = error.what() + kept;
+      const std::string problem =
+          error.what() + std::string(state.model ? "; the model before it is still served" : "");
+      if (problem == state.problem) return;
+      log_warning(problem);
+      if (seen_) metrics_.count_load(false);
+      state.problem = problem;
     }
     shared_.set(std::move(state));
   }
@@ -165,16 +165,15 @@ class ModelInService {
   std::optional<Model> model_;
 };
 
-void wait_for_signal() {
-  sigset_t asked{};
-  sigemptyset(&asked);
-  sigaddset(&asked, SIGTERM);
-  sigaddset(&asked, SIGINT);
-  int signal = 0;
-  sigwait(&asked, &signal);
-}
-
 }  // namespace
+
+sigset_t ending_signals() noexcept {
+  sigset_t signals{};
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
 
 void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
                   const ReadFacts& read_facts) {
@@ -190,7 +189,9 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
       options.http);
   std::thread speaker([&server] { server.run(); });
   std::thread watcher([&server, &queue] {
-    wait_for_signal();
+    const sigset_t signals = ending_signals();
+    int signal = 0;
+    sigwait(&signals, &signal);
     server.stop();
     queue.stop();
   });

@@ -8,6 +8,7 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -35,8 +36,11 @@ struct ModelFacts {
 using ReadFacts =
     std::function<ModelFacts(const std::filesystem::path& model, const std::optional<std::uint64_t>& iterations)>;
 
-/// Serves until SIGTERM or SIGINT, which must be blocked in all threads. A file that cannot be loaded leaves the model
-/// before it in service, and is told of once. `strategy` must have one worker.
+/// SIGTERM and SIGINT.
+[[nodiscard]] sigset_t ending_signals() noexcept;
+
+/// Serves until one of the ending signals, which must be blocked in all threads. A file that cannot be loaded leaves
+/// the model before it in service, and is told of once. `strategy` must have one worker.
 void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
                   const ReadFacts& read_facts);
 

@@ -344,19 +344,24 @@ class Helpers(support.TestCase):
         self.assertEqual((job["spec"]["backoffLimit"], pod_of(job)["restartPolicy"]), (0, "Never"))
         self.assertEqual(claims(pod_of(job)), ["pvc-demo"])
 
-    def test_tensorboard_has_a_service(self) -> None:
-        documents = objects(tensorboard=True, model_checkpoint_dir="/m")
-        service = support.named(documents, "Service", "tf-learning-tensorboard")["spec"]
-        deployment = support.named(documents, "Deployment", "tf-learning-tensorboard")["spec"]
+    def behind_service(self, documents: list[support.Object], name: str) -> tuple[support.Object, int]:
+        """The container of a Deployment, and the port to which its Service leads from within the cluster."""
+        service = support.named(documents, "Service", name)["spec"]
+        deployment = support.named(documents, "Deployment", name)["spec"]
         labels = deployment["template"]["metadata"]["labels"]
         self.assertLessEqual(service["selector"].items(), labels.items())
         self.assertLessEqual(deployment["selector"]["matchLabels"].items(), labels.items())
         (container,) = deployment["template"]["spec"]["containers"]
         (port,) = [it["containerPort"] for it in container["ports"]]
         self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
+        self.assertNotIn("type", service, "it has no password and must not be exposed outside the cluster")
+        return container, port
+
+    def test_tensorboard_has_a_service(self) -> None:
+        documents = objects(tensorboard=True, model_checkpoint_dir="/m")
+        container, port = self.behind_service(documents, "tf-learning-tensorboard")
         self.assertIn(f"--port={port}", container["args"])
         self.assertIn("--logdir=/m", container["args"])
-        self.assertNotIn("type", service, "TensorBoard has no password and must not be exposed outside the cluster")
 
     def test_the_evaluator_writes_beside_the_models_and_reads_the_data(self) -> None:
         given: dict[str, Any] = {"evaluator": True, "data_pvc_name": "data", "data_dir": "/d", "model_checkpoint_dir": "/m"}
@@ -368,18 +373,11 @@ class Helpers(support.TestCase):
 
     def test_serving_has_a_service_and_is_ready_with_its_first_model(self) -> None:
         documents = objects(serve=True, model_checkpoint_dir="/m")
-        service = support.named(documents, "Service", "tf-learning-serve")["spec"]
-        deployment = support.named(documents, "Deployment", "tf-learning-serve")["spec"]
-        labels = deployment["template"]["metadata"]["labels"]
-        self.assertLessEqual(service["selector"].items(), labels.items())
-        (container,) = deployment["template"]["spec"]["containers"]
+        container, port = self.behind_service(documents, "tf-learning-serve")
         self.assertEqual(container["command"] + container["args"],
                          ["lockstep", "serve", "--model", "/m", "--model-name", "tf-learning", "--rest-api-port", "8501"])
-        (port,) = [it["containerPort"] for it in container["ports"]]
-        self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
         self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": port})
         self.assertNotIn("httpGet", container["livenessProbe"], "a server without a model yet must not be restarted")
-        self.assertNotIn("type", service, "predictions need no password and must not be exposed outside the cluster")
 
     def test_requests_and_limits_are_rendered(self) -> None:
         given = {"cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "3Gi"}

@@ -61,6 +61,13 @@ class ServeTest(ServerTest):
         self.assertEqual(after[0], 200)
         self.assertNotEqual(before, after)
         self.assertEqual(server.stderr.count("still served"), 1, server.stderr)
+        self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
+        (folder / "model.h5").rename(folder / "away")  # comes back as it was
+        self.assertTrue(eventually(lambda: "holds no model yet" in get(port, "/healthz")[1]))
+        self.assertEqual(ask(port, picture), after)
+        (folder / "away").rename(folder / "model.h5")
+        self.assertTrue(eventually(lambda: get(port, "/healthz") == (200, "ok\n")))
+        self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
 
     def test_no_request_fails_while_models_are_replaced(self) -> None:
         models = [self.trained("first.h5"), self.trained("second.h5", "--seed", 7)]
