@@ -10,6 +10,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 PURPOSE = {
     "core": "shapes, errors, time, randomness, environment, log",
+    "ownership": "who may write in a directory",
     "layers": "what a model is",
     "optimizers": "rules and schedules",
     "losses": "formulas, gradients",
@@ -26,6 +27,7 @@ PURPOSE = {
     "options": "one row per option",
     "session": "one model on one rank",
     "training": "Model, fit, callbacks, options",
+    "serve": "predictions over HTTP",
     "cli": "the program lockstep",
 }
 

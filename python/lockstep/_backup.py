@@ -18,15 +18,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep._lock import hold, require_held
-from lockstep._native import DataError, IoError, PeerError, UsageError
+from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
 
 FORMAT = 2
 FILE = "backup.npz"
-_LOCK = ".backup.lock"
-_LOCK_WAIT_S = 10  # a chief that was replaced may take as long to end
-_held: dict[Path, int] = {}  # the locks of directories in which this process trains, until it ends
+_ERRORS = {each.__name__: each for each in (UsageError, DataError, IoError, PeerError, InternalError)}
+_held: dict[Path, DirectoryLock] = {}  # the directories in which this process trains, until it ends
 
 Arrays = list[NDArray[Any]]
 
@@ -161,57 +159,54 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
             file.write(backup.to_bytes())
             file.flush()
             os.fsync(file.fileno())
-        _require_own(directory)
+        _hold(directory).require_held()
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, PeerError):
+        if isinstance(error, Error):
             raise
         raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
+    except UsageError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
-def _require_own(directory: Path) -> None:
-    """Raise `PeerError` if another process has taken the directory over, or its path leads elsewhere now."""
+def _hold(directory: Path) -> DirectoryLock:
+    """Return the lock of a directory, which is this program's until it ends.
+
+    Raises what the lock of a native job's directory raises: `UsageError` or `PeerError` if another job has it.
+    """
     held = _held.get(directory.absolute())
-    if held is not None:
-        require_held(directory / _LOCK, held)
-
-
-def _job() -> str:
-    return os.environ.get("LOCKSTEP_JOB_ID") or os.environ.get("LOCKSTEP_LAUNCH_ID", "")
+    if held is None:
+        held = group().lock_directory(directory, Path(sys.argv[0]).name)
+        _held[directory.absolute()] = held
+    return held
 
 
 def read(directory: Path) -> Backup | None:
     """Return the backup in a directory that only the chief sees, on all ranks; None if there is none.
 
-    The directory is this program's until it ends. Raises `UsageError` if another one trains there, and `PeerError` if
-    an earlier process of this job still does.
+    Makes the directory this program's. Raises what `_hold` raises, `IoError` if the backup cannot be read, and
+    `DataError` if it is damaged.
     """
     path = directory / FILE
     message = b"none"
     if is_chief():
         try:
-            if directory.absolute() not in _held:
-                keep = group().keep_file
-                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S, _job(), keep)
+            _hold(directory)
             for leftover in directory.glob(f".{FILE}.*"):  # of a chief that was killed while it wrote
                 leftover.unlink()
             message = b"data" + path.read_bytes() if path.exists() else b"none"
-        except UsageError as error:
-            message = b"used" + str(error).encode()
-        except PeerError as error:
-            message = b"busy" + str(error).encode()
+        except Error as error:
+            message = b"fail" + f"{type(error).__name__} {error}".encode()
         except OSError as error:
-            message = b"fail" + str(error.strerror or error).encode()
+            message = b"fail" + f"IoError cannot read the backup {path}: {error.strerror or error}".encode()
     message = group().broadcast(message, 0)
     if message[:4] == b"none":
         return None
-    if message[:4] == b"used":
-        raise UsageError(message[4:].decode())
-    if message[:4] == b"busy":
-        raise PeerError(message[4:].decode())
     if message[:4] == b"fail":
-        raise IoError(f"cannot read the backup {path}: {message[4:].decode()}")
+        kind, text = message[4:].decode().split(" ", 1)
+        raise _ERRORS[kind](text)
     try:
         return Backup.from_bytes(message[4:])
     except DataError as error:
@@ -219,13 +214,16 @@ def read(directory: Path) -> Backup | None:
 
 
 def remove(directory: Path) -> None:
-    """Remove the backup in a directory, and the directory if nothing else is in it."""
-    try:
-        _require_own(directory)
-    except PeerError as error:
-        print(f"warning: {error}", file=sys.stderr)
+    """Remove the backup in a directory that `read` made this program's, and the directory if nothing else is in it."""
+    held = _held.pop(directory.absolute(), None)
+    if held is None:
         return
-    for name in (FILE, _LOCK):
-        (directory / name).unlink(missing_ok=True)
+    try:
+        held.require_held()
+        (directory / FILE).unlink(missing_ok=True)
+    except (Error, OSError) as error:  # the training is complete
+        print(f"warning: the backup in {directory} is left: {error}", file=sys.stderr)
+        return
+    held.release()
     with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
         directory.rmdir()

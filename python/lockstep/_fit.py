@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shutil
 from collections.abc import Sequence
@@ -203,7 +202,7 @@ def fit(
         validation = as_validation(validation_data) if validation_source is None else collect(validation_source)
     build(model, data)
     _build_optimizer(model)
-    with Job() as job, contextlib.nullcontext() if directory is None else _start.owned(directory):
+    with Job() as job, _start.owned(directory) as locks:
         state = job.memory_file("state")
         both = [data] if validation is None else [data, validation]
         as_bytes = find_bytes(both)
@@ -253,8 +252,9 @@ def fit(
         command += ["--epochs", str(epochs), "--backup-dir", str(directory or job.folder / "backup")]
         command += ["--resume", "auto" if resume else "never"]
         command += ["--deterministic"]  # else the parallelism would follow the clock, and the bits with it
-        job.start(workers, command)
+        job.start(workers, command, locks)
         training.run(job, lambda: load_state(model, job, state), AllPasses(passes))
+        job.end()
         if directory is not None:
             _start.forget(directory, _START_MODEL)
     return model.history

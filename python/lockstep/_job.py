@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from lockstep._memory import MemoryFile
-from lockstep._native import DataError, Error, InternalError, IoError, PeerError, UsageError
+from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import find_command
 
 VERSION = 3  # of the channel's messages and of job.json
@@ -129,16 +129,23 @@ class Job:
         )
         return done.returncode, done.stdout.decode(errors="replace")
 
-    def start(self, workers: int, command: Sequence[str], variables: dict[str, str] | None = None) -> None:
-        """Start the workers; the option --channel is appended to their command."""
+    def start(
+        self,
+        workers: int,
+        command: Sequence[str],
+        locks: Sequence[DirectoryLock] = (),
+        variables: dict[str, str] | None = None,
+    ) -> None:
+        """Start the workers, which take over the locks; the option --channel is appended to their command."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The limits of silence are for jobs that nobody watches: here a callback of the caller may take any time.
         launch = [find_command(), "launch", "--workers", str(workers), "--busy-timeout", "0", "--"]
+        kept = [lock.fileno() for lock in locks]
         with theirs, self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*launch, *command, "--channel", str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), *(file.descriptor for file in self._files)],
-                env=environment() | (variables or {}),
+                pass_fds=[theirs.fileno(), *kept, *(file.descriptor for file in self._files)],
+                env=environment() | {"LOCKSTEP_KEPT_FILES": ",".join(map(str, kept))} | (variables or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import pickle
@@ -18,7 +17,7 @@ from lockstep import _backup, _start, _transfer
 from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
 from lockstep._job import Job, variables_of_templates
-from lockstep._native import DataError, IoError, UsageError
+from lockstep._native import DataError, DirectoryLock, IoError, UsageError
 from lockstep._sources import Source
 from lockstep._state import assign, to_array, variables_of
 from lockstep._stream import Stream, Streams
@@ -111,7 +110,7 @@ def fit(
     if workers > 1:
         refuse_losses_that_no_average_gives(model)
     build(model, keras.tree.map_structure(lambda array: array[:1], _first_batch(arrays)))
-    with Job() as job, contextlib.nullcontext() if backup_dir is None else _start.owned(backup_dir):
+    with Job() as job, _start.owned(backup_dir) as locks:
         begun, facts = _start.take(
             backup_dir, resume, model, (seed, drawn_seed), [_describe(each) for each in (given, validation)],
             engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
@@ -159,15 +158,15 @@ def fit(
             shows_weights=looks_at_weights(callbacks),
             settings=settings(),
         )
-        start_workers(job, workers, described)
+        start_workers(job, workers, described, locks)
         training.run(job, lambda: _load_state(model, Path(state.path)), Streams(streams))
+        job.end()
         if backup_dir is not None:
-            _backup.remove(backups)
-            _start.forget(backups)
+            _start.forget(backup_dir)
     return model.history
 
 
-def start_workers(job: Job, workers: int, described: Any) -> None:
+def start_workers(job: Job, workers: int, described: Any, locks: Sequence[DirectoryLock] = ()) -> None:
     """Start the workers of a job, which Keras' engine runs."""
     path = job.folder / "job"
     path.write_bytes(pickle.dumps(described))
@@ -176,7 +175,8 @@ def start_workers(job: Job, workers: int, described: Any) -> None:
         "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
     }
     own = [f"{name}={value}" for name, value in variables_of_templates().items()]  # not for the launcher
-    job.start(workers, ["env", *own, sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
+    command = ["env", *own, sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)]
+    job.start(workers, command, locks, variables)
 
 
 def settings() -> KerasSettings:

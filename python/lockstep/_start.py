@@ -9,8 +9,8 @@ import contextlib
 import hashlib
 import inspect
 import json
-import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
@@ -20,11 +20,10 @@ import keras
 import numpy as np
 
 from lockstep import _backup
-from lockstep._lock import hold
-from lockstep._native import IoError, UsageError
+from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_directory
 from lockstep._transfer import describe_variables
 
-_FACTS, _LOCK = "start.json", ".start.lock"
+_FACTS = "start.json"
 
 # What must be as it was, and how to say so.
 _MUST_MATCH = {
@@ -48,16 +47,28 @@ _MUST_MATCH = {
 _DIGESTS = ("digest",)
 _MAX_SHOWN = 40  # characters of a value in a message
 _BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the native engine
+_PROGRAM = "lockstep.fit"  # the owner of a directory, in messages
+_owned: set[Path] = set()  # by threads of this process, which share its locks
 
 
 @contextlib.contextmanager
-def owned(directory: Path) -> Iterator[None]:
-    """Hold a directory for this training. Raises UsageError if another process trains there."""
-    descriptor = hold(directory / _LOCK)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+def owned(directory: Path | None) -> Iterator[list[DirectoryLock]]:
+    """Hold a directory for this training, and yield its lock, which the job's launcher inherits; none for None.
+
+    Raises PeerError if another process trains there, and UsageError if another thread does.
+    """
+    if directory is None:
+        yield []
+        return
+    place = directory.resolve()
+    if place in _owned:
+        raise UsageError(f"another thread trains in {directory}; wait for it to end, or name another backup_dir")
+    with contextlib.ExitStack() as stack:
+        _owned.add(place)
+        stack.callback(_owned.discard, place)
+        lock = lock_directory(directory, _PROGRAM)
+        stack.callback(lock.close)
+        yield [lock]
 
 
 def take(
@@ -192,10 +203,19 @@ def keep(directory: Path, begins_with: dict[str, Any]) -> None:
 
 
 def forget(directory: Path, *files: str) -> None:
-    """Remove backups, what `keep` wrote, and other files, and the directory if nothing else is in it."""
-    backups = [path.name for pattern in _BACKUPS for path in directory.glob(pattern)]
-    for name in (*backups, _FACTS, *files, _LOCK):
-        (directory / name).unlink(missing_ok=True)
+    """Remove backups, what `keep` wrote, and other files, and the directory if nothing else is in it.
+
+    The launcher has ended, and with it the lock. If another job has the directory now, leaves all to that one.
+    """
+    try:
+        lock = lock_directory(directory, _PROGRAM)
+        backups = [path.name for pattern in _BACKUPS for path in directory.glob(pattern)]
+        for name in (*backups, _FACTS, *files):
+            (directory / name).unlink(missing_ok=True)
+    except (Error, OSError) as error:  # the training is complete
+        print(f"warning: the backups in {directory} are left: {error}", file=sys.stderr)
+        return
+    lock.release()
     with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
         directory.rmdir()
 

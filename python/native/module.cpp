@@ -1,7 +1,8 @@
-// The extension module lockstep._native: ProcessGroup and reports for Python. The functions release the interpreter's
-// lock while they wait; a waiting main thread handles signals, so Ctrl-C works.
+// The extension module lockstep._native: ProcessGroup, locks of directories and reports for Python. The functions
+// release the interpreter's lock while they wait; a waiting main thread handles signals, so Ctrl-C works.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -9,16 +10,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "cluster/net/host_id.hpp"
 #include "collective/process_group.hpp"
+#include "core/environment.hpp"
+#include "ownership/directory_lock.hpp"
+#include "ownership/job_identity.hpp"
 #include "report/report_html.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -118,6 +125,48 @@ void add_reports(nb::module_& module) {
              "generations"_a);
 }
 
+/// A DirectoryLock that Python can end.
+class HeldDirectory {
+ public:
+  HeldDirectory(std::filesystem::path directory, std::string program, const LockKeeper& keeper) {
+    DirectoryOwner owner = identify_job(current_environment());
+    owner.program = std::move(program);
+    owner.host = host_name();
+    lock_.emplace(std::move(directory), std::move(owner), keeper);
+  }
+
+  void require_held() const { held().require_held(); }
+  [[nodiscard]] int descriptor() const { return held().file().number(); }
+  void close() { lock_.reset(); }
+  void release() {
+    if (lock_) lock_->release_finished(false);
+    close();
+  }
+
+ private:
+  [[nodiscard]] const DirectoryLock& held() const {
+    if (!lock_) throw InternalError("this lock of a directory was closed");
+    return *lock_;
+  }
+
+  std::optional<DirectoryLock> lock_;
+};
+
+void add_locks(nb::module_& module) {
+  nb::class_<HeldDirectory>(module, "DirectoryLock")
+      .def("require_held", &HeldDirectory::require_held, nb::call_guard<nb::gil_scoped_release>())
+      .def("release", &HeldDirectory::release, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &HeldDirectory::close)
+      .def("fileno", &HeldDirectory::descriptor);
+  module.def(
+      "lock_directory",
+      [](std::filesystem::path directory, std::string program) {
+        const nb::gil_scoped_release unlocked;
+        return std::make_unique<HeldDirectory>(std::move(directory), std::move(program), LockKeeper());
+      },
+      "directory"_a, "program"_a);
+}
+
 /// Python's exceptions: lockstep.Error, and for each class below it the built-in exception that fits.
 void add_exceptions(nb::module_& module) {
   const nb::object base = nb::exception<Error>(module, "Error", PyExc_RuntimeError);
@@ -138,6 +187,7 @@ NB_MODULE(_native, module) {
   module.attr("__version__") = LOCKSTEP_VERSION;
   add_exceptions(module);
   add_reports(module);
+  add_locks(module);
 
   using Released = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<ProcessGroup>(module, "ProcessGroup")
@@ -185,7 +235,13 @@ NB_MODULE(_native, module) {
             return nb::make_tuple(total, contributing);
           },
           "reducer"_a, "averages"_a)
-      .def("keep_file", &ProcessGroup::keep_file, "descriptor"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "lock_directory",
+          [](const ProcessGroup& self, std::filesystem::path directory, std::string program) {
+            const nb::gil_scoped_release unlocked;
+            return std::make_unique<HeldDirectory>(std::move(directory), std::move(program), self.lock_keeper());
+          },
+          "directory"_a, "program"_a)
       .def("join",
            [](ProcessGroup& self) {
              JoinResult result;

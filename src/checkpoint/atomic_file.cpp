@@ -1,8 +1,8 @@
 // See atomic_file.hpp. Writes a temporary file, then fsync, rename, and fsync of the directory.
 #include "checkpoint/atomic_file.hpp"
 
-#include "checkpoint/file_system.hpp"
 #include "core/fault_point.hpp"
+#include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -3,8 +3,8 @@
 // disk.
 #pragma once
 
-#include "checkpoint/write_guard.hpp"
 #include "core/file_descriptor.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <cstddef>
 #include <filesystem>

@@ -2,8 +2,8 @@
 #include "checkpoint/newest_model.hpp"
 
 #include "checkpoint/backup/backup_directory.hpp"
-#include "checkpoint/file_system.hpp"
 #include "checkpoint/model_file.hpp"
+#include "core/file_system.hpp"
 
 #include <sys/stat.h>
 #include <cerrno>

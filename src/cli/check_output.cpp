@@ -1,7 +1,7 @@
 // See check_output.hpp.
 #include "cli/check_output.hpp"
 
-#include "checkpoint/file_system.hpp"
+#include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/load_dataset.hpp>

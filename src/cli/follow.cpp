@@ -2,14 +2,14 @@
 #include "cli/follow.hpp"
 
 #include "checkpoint/atomic_file.hpp"
-#include "checkpoint/directory_record.hpp"
-#include "checkpoint/file_system.hpp"
 #include "checkpoint/newest_model.hpp"
 #include "core/clock.hpp"
+#include "core/file_system.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
+#include "ownership/directory_record.hpp"
 #include "report/event_file_writer.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -23,7 +23,9 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <istream>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,9 +67,14 @@ bool is_held(const fs::path& directory) {
 class EvaluationLog {
  public:
   EvaluationLog(fs::path directory, std::string monitor)
-      : directory_(std::move(directory)),
-        monitor_(std::move(monitor)),
-        is_upward_(is_upward_metric(monitor_) == true) {}
+      : directory_(std::move(directory)), monitor_(std::move(monitor)), is_upward_(is_upward_metric(monitor_) == true) {
+    if (std::ifstream stream(file(), std::ios::binary); stream) go_on_from(stream);
+  }
+
+  /// Whether an evaluator before this one evaluated the file last.
+  [[nodiscard]] bool ends_with(const ModelVersion& version) const {
+    return last_file_ == version.file.filename() && last_written_ == written(version);
+  }
 
   /// Takes the copy of the model that was evaluated: it becomes the best, or is removed.
   void add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
@@ -78,7 +85,7 @@ class EvaluationLog {
       throw UsageError(fmt::format("--monitor is '{}', but the model's evaluation has only {}", monitor_,
                                    describe(evaluation.logs)));
     }
-    Json entry = {{"file", version.file.filename().string()}, {"written", static_cast<double>(version.time_ms) / 1000}};
+    Json entry = {{"file", version.file.filename().string()}, {"written", written(version)}};
     if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
     for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
     if (is_better(monitored->second)) {
@@ -93,7 +100,7 @@ class EvaluationLog {
     }
     evaluations_.push_back(std::move(entry));
     const std::string text = Json{{"monitor", monitor_}, {"best", best_}, {"evaluations", evaluations_}}.dump(1) + "\n";
-    write_file_atomically(directory_ / "evaluation.json", std::as_bytes(std::span(text)));
+    write_file_atomically(file(), std::as_bytes(std::span(text)));
     if (!events_) events_.emplace(directory_);
     const auto step = static_cast<std::int64_t>(evaluation.iterations.value_or(evaluations_.size()));
     for (const auto& [name, value] : evaluation.logs)
@@ -108,6 +115,36 @@ class EvaluationLog {
   }
 
  private:
+  [[nodiscard]] fs::path file() const { return directory_ / "evaluation.json"; }
+  [[nodiscard]] static double written(const ModelVersion& version) {
+    return static_cast<double>(version.time_ms) / 1000;
+  }
+
+  /// Reads what an evaluator before this one has written, so that no worse model replaces its best one.
+  void go_on_from(std::istream& stream) {
+    std::string problem;
+    try {
+      const Json earlier = Json::parse(stream);
+      const auto monitored = earlier.at("monitor").get<std::string>();
+      if (monitored == monitor_) {
+        evaluations_ = earlier.at("evaluations").get<std::vector<Json>>();
+        if (!evaluations_.empty()) {
+          last_file_ = evaluations_.back().at("file").get<std::string>();
+          last_written_ = evaluations_.back().at("written").get<double>();
+        }
+        best_ = earlier.at("best");
+        if (best_.is_null()) return;
+        best_value_ = best_.at(monitor_).get<double>();
+        best_file_ = directory_ / ("best" + fs::path(best_.at("file").get<std::string>()).extension().string());
+        return;
+      }
+      problem = fmt::format("is of an evaluator with --monitor {}", printable(monitored));
+    } catch (const Json::exception&) {
+      problem = "is damaged";
+    }
+    throw DataError(fmt::format("{} {}; remove it, or give another --eval-dir", file().string(), problem));
+  }
+
   [[nodiscard]] bool is_better(double value) const {
     if (!std::isfinite(value)) return false;
     return !best_value_ || (is_upward_ ? value > *best_value_ : value < *best_value_);
@@ -117,6 +154,8 @@ class EvaluationLog {
   std::string monitor_;
   bool is_upward_;
   std::vector<Json> evaluations_;
+  std::string last_file_;    ///< of an evaluator before this one
+  double last_written_ = 0;  ///< in seconds
   std::optional<double> best_value_;
   fs::path best_file_;
   Json best_;
@@ -208,6 +247,7 @@ void follow_job(const FollowSettings& settings, const std::function<Evaluation(c
     has_run = has_run || job == JobState::running;
     const std::optional<ModelVersion> newest = newest_file(settings, backups);
     const double now = monotonic_seconds();
+    if (newest && log.ends_with(*newest)) seen = newest;
     if (newest && newest != seen && (now >= last_evaluation + settings.throttle || job != JobState::running)) {
       last_evaluation = last_news = now;
       seen = newest;

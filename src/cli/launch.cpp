@@ -1,7 +1,6 @@
 // See launch.hpp.
 #include "cli/launch.hpp"
 
-#include "checkpoint/finished_job.hpp"
 #include "cluster/config/job_token.hpp"
 #include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"
@@ -14,6 +13,7 @@
 #include "core/printable.hpp"
 #include "options/parse_rows.hpp"
 #include "options/shared_options.hpp"
+#include "ownership/finished_job.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>

@@ -12,9 +12,11 @@
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -24,6 +26,15 @@ namespace lockstep {
 namespace {
 
 constexpr const char* train_program = "lockstep train";
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
 
 std::vector<AnyCallback> callbacks_of(const TrainSettings& settings, const Options& options, bool validates) {
   std::vector<AnyCallback> callbacks;
@@ -85,6 +96,7 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
              if (file.has_parent_path() || !is_model_file_name(file)) {
                refuse(given, "a file name ending in .keras, .h5, .hdf5 or .weights.h5, in --model-dir");
              }
+             if (!is_utf8(given.value)) refuse(given, "in UTF-8, because history.json names the model");
              settings.save_as = given.value;
            }},
       {.name = "csv-log",

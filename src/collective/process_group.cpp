@@ -6,24 +6,19 @@
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
 #include "core/digest.hpp"
-#include "core/file_descriptor.hpp"
 
 #include <lockstep/core/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -403,11 +398,7 @@ void ProcessGroup::barrier() {
   thread_.run([rank = state_] { (void)rank->agree(Operation::barrier, 0, 0, false, "waits in a barrier"); });
 }
 
-void ProcessGroup::keep_file(int descriptor) const {
-  const FileDescriptor duplicate(fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!duplicate.valid()) throw IoError("cannot keep a lock: " + std::generic_category().message(errno));
-  if (state_) state_->launcher.keep_file(duplicate);
-}
+LockKeeper ProcessGroup::lock_keeper() const { return state_ ? state_->launcher.lock_keeper() : LockKeeper(); }
 
 void ProcessGroup::report(std::uint64_t step, std::uint64_t epoch, double examples) {
   thread_.post([rank = state_, step, epoch, examples] {

@@ -20,6 +20,7 @@
 #include "collective/gradient_reducer.hpp"
 #include "collective/mpi_thread.hpp"
 #include "core/stop_request.hpp"
+#include "ownership/lock_keeper.hpp"
 
 #include <lockstep/core/communication.hpp>
 
@@ -97,9 +98,8 @@ class ProcessGroup {
   /// last report.
   void report(std::uint64_t step, std::uint64_t epoch, double examples);
 
-  /// Lets the launcher keep the file of this descriptor open for the next generation, since a lock ends when nobody has
-  /// its file open. Does nothing without a launcher. Throws IoError if the descriptor is not open.
-  void keep_file(int descriptor) const;
+  /// The launcher as the keeper of locks, until close(); see LauncherConnection.
+  [[nodiscard]] LockKeeper lock_keeper() const;
 
   /// Collective: leaves the world when all ranks have called it.
   void close();

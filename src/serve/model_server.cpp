@@ -2,6 +2,7 @@
 #include "serve/model_server.hpp"
 
 #include "checkpoint/newest_model.hpp"
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "serve/predict_json.hpp"
 #include "serve/prediction_queue.hpp"
@@ -17,6 +18,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +32,13 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds look_interval{500};
+constexpr double retry_interval_s = 5;
+
+/// Whether a file gives the same error until it changes. A volume may be back, or memory free, a moment later.
+bool is_lasting(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return own != nullptr && (own->code() == ExitCode::data || own->code() == ExitCode::usage);
+}
 
 bool scales_inputs(const Architecture& model) {
   return std::ranges::any_of(model.layers(), [](const LayerInfo& layer) {
@@ -48,13 +58,16 @@ class ModelInService {
     ServedState state = shared_.get();
     try {
       const std::optional<ModelVersion> newest = newest_model(options_.model);
-      if (newest == seen_ && (newest || !state.problem.empty())) return;
+      const bool is_known = newest == seen_ && (newest || !state.problem.empty());
+      if (is_known && monotonic_seconds() < retry_at_) return;
       seen_ = newest;
+      retry_at_ = std::numeric_limits<double>::infinity();
       if (!newest) throw IoError(fmt::format("{} holds no model yet", options_.model.string()));
       load(*newest, state);
       state.problem.clear();
       log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
+      if (!is_lasting(error)) retry_at_ = monotonic_seconds() + retry_interval_s;
       const std::string problem =
           error.what() + std::string(state.model ? "; the model before it is still served" : "");
       if (problem == state.problem) return;
@@ -79,7 +92,7 @@ class ModelInService {
     metrics_.count_batch(examples);
     Prediction all;
     try {
-      all.outputs = outputs_of(requests, examples, served->signature);
+      all.outputs = outputs_of(*model_, requests, examples, served->signature);
     } catch (const std::exception& error) {
       log_warning(error.what());
       for (const WaitingRequest& each : requests) each.complete({.code = 500, .error = error.what()});
@@ -108,28 +121,29 @@ class ModelInService {
     Model loaded = strategy_.load_model(version.file, choose);
     const ModelFacts facts = read_facts_(version.file, iterations);
     const bool takes_bytes = scales_inputs(loaded.architecture());
-    state.model = std::make_shared<const ServedModel>(
+    auto served = std::make_shared<const ServedModel>(
         ServedModel{.version = version,
                     .signature = signature_of(loaded.architecture()),
                     .scores = facts.scores,
                     .pixel_scale = takes_bytes ? 255 : 255 * facts.input_scale.value_or(1.0 / 255)});
+    for (std::size_t size = 1; size <= options_.max_batch; size *= 2) warm_up(loaded, size, served->signature);
     model_.emplace(std::move(loaded));
+    state.model = std::move(served);
     metrics_.count_load(true);
-    for (std::size_t size = 1; size <= options_.max_batch; size *= 2) warm_up(size, state.model->signature);
   }
 
   /// Kernels for this many examples are made now, not while somebody waits.
-  void warm_up(std::size_t examples, const ModelSignature& signature) {
+  void warm_up(Model& model, std::size_t examples, const ModelSignature& signature) const {
     WaitingRequest zeros;
     zeros.request.examples = examples;
     for (const TensorSignature& input : signature.inputs)
       zeros.request.inputs.emplace_back(examples * static_cast<std::size_t>(input.shape.elements()));
-    static_cast<void>(outputs_of(std::span(&zeros, 1), examples, signature));
+    static_cast<void>(outputs_of(model, std::span(&zeros, 1), examples, signature));
   }
 
   /// Batches have a power of two of examples, the last repeated, so that few kernels serve all sizes.
-  [[nodiscard]] ExampleValues outputs_of(std::span<const WaitingRequest> requests, std::size_t examples,
-                                         const ModelSignature& signature) {
+  [[nodiscard]] ExampleValues outputs_of(Model& model, std::span<const WaitingRequest> requests, std::size_t examples,
+                                         const ModelSignature& signature) const {
     const std::size_t padded = examples <= options_.max_batch ? std::bit_ceil(examples) : examples;
     Dataset data;
     for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
@@ -150,7 +164,7 @@ class ModelInService {
     }
     data.source = "a request";
     ExampleValues outputs =
-        model_->predict_outputs(data, {.batch_size = static_cast<int>(std::bit_ceil(options_.max_batch))});
+        model.predict_outputs(data, {.batch_size = static_cast<int>(std::bit_ceil(options_.max_batch))});
     for (std::size_t i = 0; i < outputs.size(); ++i)
       outputs[i].resize(examples * static_cast<std::size_t>(signature.outputs[i].shape.elements()));
     return outputs;
@@ -162,6 +176,7 @@ class ModelInService {
   SharedState& shared_;
   ServingMetrics& metrics_;
   std::optional<ModelVersion> seen_;
+  double retry_at_ = std::numeric_limits<double>::infinity();  ///< if nothing changes until then
   std::optional<Model> model_;
 };
 

@@ -1,12 +1,12 @@
 // See read_on_chief.hpp.
 #include "session/read_on_chief.hpp"
 
-#include "checkpoint/finished_job.hpp"
 #include "checkpoint/keras/keras_h5.hpp"
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"
 #include "checkpoint/model_serialization.hpp"
 #include "core/regular_file.hpp"
+#include "ownership/finished_job.hpp"
 
 #include <lockstep/core/error.hpp>
 

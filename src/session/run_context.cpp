@@ -5,17 +5,16 @@
 #include "backend/make_backend.hpp"
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/net/host_id.hpp"
-#include "cluster/net/kept_files.hpp"
 #include "cluster/world/interrupts.hpp"
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
 #include "core/environment.hpp"
 #include "core/fault_point.hpp"
 #include "core/log.hpp"
-#include "core/parse_number.hpp"
 #include "core/printable.hpp"
-#include "core/process_identity.hpp"
 #include "options/shared_options.hpp"
+#include "ownership/directory_record.hpp"
+#include "ownership/job_identity.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -151,34 +150,16 @@ std::string digest_of_settings(const std::string& further, const Options& option
   return digest.to_string();
 }
 
-/// The job is LOCKSTEP_JOB_ID, else the launcher's run. Without a launcher each process is a job of its own.
 DirectoryOwner owner_of(const Options& options, const Environment& environment) {
-  std::string job = value_of(environment, "LOCKSTEP_JOB_ID");
-  const bool outlives_launchers = !job.empty();
-  require_job_id(job);
-  if (job.empty()) job = value_of(environment, "LOCKSTEP_LAUNCH_ID");
-  if (job.empty()) job = to_hex(fnv1a(process_identity()));
-  std::string command = value_of(environment, "LOCKSTEP_COMMAND");
-  if (command.empty()) command = digest_of_command(with_variables(command_line(), environment));
-  const auto generation = parse_number<std::uint64_t>(value_of(environment, "LOCKSTEP_GENERATION"));
-  return {.job = std::move(job),
-          .outlives_launchers = outlives_launchers,
-          .command = std::move(command),
-          .contents = {.settings = digest_of_settings({}, options), .origin = {}},
-          .launch = value_of(environment, "LOCKSTEP_LAUNCH_ID"),
-          .generation = generation.value_or(0),
-          .program = options.program,
-          .host = host_name()};
+  DirectoryOwner owner = identify_job(environment);
+  if (owner.command.empty()) owner.command = digest_of_command(with_variables(command_line(), environment));
+  owner.contents.settings = digest_of_settings({}, options);
+  owner.program = options.program;
+  owner.host = host_name();
+  return owner;
 }
 
 }  // namespace
-
-LockKeeper RunContext::lock_keeper(const LauncherConnection& launcher) {
-  if (!launcher.is_active()) return {};
-  return {.process = launcher.launcher_process(),
-          .kept = inherited_files(),
-          .keep = [&launcher](const FileDescriptor& lock) { launcher.keep_file(lock); }};
-}
 
 void RunContext::set_contents(const JobContents& contents) {
   if (std::exchange(has_contents_, true)) return;

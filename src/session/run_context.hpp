@@ -4,13 +4,13 @@
 
 #include "backend/backend.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
-#include "checkpoint/directory_lock.hpp"
-#include "checkpoint/owned_directories.hpp"
 #include "cluster/world/launcher_connection.hpp"
 #include "cluster/world/world.hpp"
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
 #include "core/stop_request.hpp"
+#include "ownership/directory_lock.hpp"
+#include "ownership/owned_directories.hpp"
 #include "session/background_writer.hpp"
 
 #include <lockstep/training/options.hpp>
@@ -118,7 +118,6 @@ class RunContext {
 
  private:
   [[nodiscard]] CommunicatorOptions communicator_options();
-  [[nodiscard]] static LockKeeper lock_keeper(const LauncherConnection& launcher);
 
   /// Cleans up after MPI_Finalize: until then a rank may be lost, and the restarted ranks need backups and owners.
   struct FinishedBackupsRemover {
@@ -134,7 +133,7 @@ class RunContext {
   Options options_;
   DirectoryOwner identity_;  ///< of this process' job
   LauncherConnection launcher_;
-  FinishedBackupsRemover backups_{options_.model_dir, OwnedDirectories(lock_keeper(launcher_))};
+  FinishedBackupsRemover backups_{options_.model_dir, OwnedDirectories(launcher_.lock_keeper())};
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;

@@ -1,7 +1,7 @@
 // See write_making_room.hpp.
 #include "session/write_making_room.hpp"
 
-#include "checkpoint/file_system.hpp"
+#include "core/file_system.hpp"
 #include "core/log.hpp"
 
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
 // See strategy.hpp.
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
-#include "checkpoint/finished_job.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
 #include "core/log.hpp"
 #include "options/shared_options.hpp"
+#include "ownership/finished_job.hpp"
 #include "session/read_on_chief.hpp"
 #include "session/save_history.hpp"
 #include "training/error_handler.hpp"

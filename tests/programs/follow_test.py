@@ -1,10 +1,11 @@
 """`lockstep evaluate --follow`: an evaluator beside a job."""
 
 import json
+import os
 from typing import Any
 
 from model_file_support import COMPILED, SCALED, SHORT, ModelFileTest
-from support import TEMPORARY, USAGE, Running, eventually, program
+from support import DATA, TEMPORARY, USAGE, Running, eventually, program
 
 
 class FollowTest(ModelFileTest):
@@ -51,6 +52,28 @@ class FollowTest(ModelFileTest):
         self.assertIn("1 evaluations; best loss", ended.stdout)
         self.assertTrue((self.scratch / "there" / "best.keras").exists())
         self.assertFalse((self.model / "eval").exists())
+
+    def test_an_evaluator_that_is_started_again_goes_on(self) -> None:
+        self.model = self.trained("model.keras").parent
+        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        path = self.model / "eval" / "evaluation.json"
+        first = path.read_bytes()
+        best = (self.model / "eval" / "best.keras").read_bytes()
+        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        self.assertEqual(path.read_bytes(), first, "the file has not changed since")
+        found = self.evaluations()
+        found["best"]["loss"] = found["evaluations"][0]["loss"] = 1e-9
+        path.write_text(json.dumps(found))
+        os.utime(self.model / "model.keras")
+        ended = self.follow(*SCALED).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("2 evaluations; best loss 0.0000", ended.stdout)
+        self.assertEqual(self.evaluations()["best"], found["best"])
+        self.assertEqual((self.model / "eval" / "best.keras").read_bytes(), best)
+        self.assert_fails(self.follow(*SCALED, "--monitor", "accuracy").end(), DATA, "with --monitor loss", "--eval-dir")
+        for damage in ("{", "[]", '{"best": 1, "evaluations": []}', '{"monitor": 3, "best": null, "evaluations": {}}'):
+            path.write_text(damage)
+            self.assert_fails(self.follow(*SCALED).end(), DATA, "evaluation.json is", "--eval-dir")
 
     def test_a_job_that_nobody_runs_is_given_up(self) -> None:
         self.model.mkdir()

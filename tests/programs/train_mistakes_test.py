@@ -29,6 +29,10 @@ class MistakesTest(ModelFileTest):
         self.refused(USAGE, "--model", self.plain, *COMPILED, "--save-as", "fit-1-step-0000000500.h5",
                      says=("--save-as", "name of a backup"))
 
+    def test_a_model_has_a_name_that_its_history_can_tell(self) -> None:
+        self.refused(USAGE, "--model", self.plain, *COMPILED, "--save-as", "caf\udce9.h5",
+                     says=("--save-as", "in UTF-8, because history.json"))
+
     def test_uncompiled_files_need_options(self) -> None:
         archive = self.trained("plain.keras")
         with self.config_changed(archive) as config:

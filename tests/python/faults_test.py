@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import unittest
 from typing import Any
 
 import numpy as np
-from lockstep._lock import hold
-from support import INTERNAL, TEMPORARY, USAGE, JobTest, run_job
+from support import INTERNAL, TEMPORARY, USAGE, JobTest, directory_of_another_job, run_job
 
 STEPS = 12  # of an epoch, of three
 
@@ -100,11 +98,10 @@ class MistakesTest(JobTest):
         self.refused(USAGE, *what, mistake="disagree")
 
     def test_another_program_trains_in_the_directory(self) -> None:
-        descriptor = hold(self.folder / "backup" / ".backup.lock")
-        self.addCleanup(os.close, descriptor)
-        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=("--max-restarts", "0"))
+        with directory_of_another_job(self.folder / "backup"):
+            ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=("--max-restarts", "0"))
         self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
-        self.assertIn(f"another process trains in {self.folder / 'backup'}", ended.errors)
+        self.assertIn(f"{self.folder / 'backup'} belongs to job other (a test on ", ended.errors)
         self.assertFalse((self.folder / "history.json").exists())
 
     def test_nan_is_not_backed_up(self) -> None:
@@ -120,12 +117,11 @@ class MistakesTest(JobTest):
             self.assertFalse(any(np.isnan(array).any() for array in floats))
 
     def test_an_earlier_process_of_the_job_still_trains_in_the_directory(self) -> None:
-        descriptor = hold(self.folder / "backup" / ".backup.lock", job="mine")
-        self.addCleanup(os.close, descriptor)
         options = ("--max-restarts", "0", "--job-id", "mine")
-        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=options)
+        with directory_of_another_job(self.folder / "backup", "mine"):
+            ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=options)
         self.assertEqual(ended.code, TEMPORARY, ended.errors[-3000:])
-        self.assertIn(f"an earlier process of this job still trains in {self.folder / 'backup'}", ended.errors)
+        self.assertIn(f"{self.folder / 'backup'} belongs to job mine (a test on ", ended.errors)
 
     def test_a_rank_ends_early(self) -> None:
         self.refused(USAGE, "rank 0 all-reduces 3 numbers of 64 bits, rank 1", mistake="ends_early")

@@ -12,7 +12,8 @@ import keras
 import lockstep
 import numpy as np
 from fit_support import BATCH, Collect, FitTest, data, make_model
-from lockstep._start import describe_compilation, owned
+from lockstep._start import describe_compilation, forget, owned
+from support import directory_of_another_job
 
 
 class FullTest(FitTest):
@@ -122,10 +123,22 @@ class FullTest(FitTest):
                 given = {"x": x, "y": y, "resume": True} | options | changed
                 with self.subTest(words, engine=engine), self.assertRaisesRegex(ValueError, words):
                     lockstep.fit(model, **given)
-            with owned(kept), self.assertRaisesRegex(ValueError, "another process trains in"):
+            with owned(kept), self.assertRaisesRegex(ValueError, "another thread trains in"):
                 lockstep.fit(made(), x, y, **options)
+            with directory_of_another_job(kept), self.assertRaisesRegex(ConnectionError, "still running; wait for it"):
+                lockstep.fit(made(), x, y, resume=True, **options)
             lockstep.fit(made(), x, y, callbacks=[Slower(), Collect()], resume=True, **options)
             self.assertFalse(kept.exists())
+
+    def test_a_job_that_takes_the_directory_at_the_end_keeps_its_files(self) -> None:
+        (self.folder / "backup.npz").touch()
+        (self.folder / "fit-1-step-0000000005.h5").touch()
+        with directory_of_another_job(self.folder):
+            forget(self.folder)
+        self.assertTrue((self.folder / "backup.npz").exists())
+        forget(self.folder)
+        self.assertFalse(self.folder.exists())
+        self.folder.mkdir()  # for tearDown
 
     def test_a_loss_is_known_by_its_code(self) -> None:
         def described(factor: float) -> str:

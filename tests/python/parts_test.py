@@ -17,8 +17,7 @@ import lockstep
 import ml_dtypes
 import numpy as np
 from lockstep import _backup, _data, _world
-from lockstep._lock import hold, require_held
-from support import JobTest
+from support import JobTest, directory_of_another_job
 
 lockstep.init()
 
@@ -120,54 +119,40 @@ class BackupTest(JobTest):
 
 
 class LockTest(JobTest):
-    """A launcher keeps a lock from one generation to the next, and the earlier one notices."""
-
-    def test_a_kept_lock_lets_only_the_next_generation_in(self) -> None:
-        path = self.folder / "backup" / ".backup.lock"
-        kept: list[int] = []
-        descriptor = hold(path, job="mine", keep=lambda lock: kept.append(os.dup(lock)))
-        self.addCleanup(lambda: [os.close(each) for each in kept])
-        require_held(path, descriptor)
-        os.close(descriptor)  # as if the process had died
-        with self.assertRaisesRegex(lockstep.UsageError, "another process trains in"):
-            hold(path, job="other")
-        with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_KEPT_FILES": f"{kept[0]},99999,x"}):
-            path.with_name(".backup.lock.next").touch()  # of a generation that was killed
-            following = hold(path, job="mine", keep=lambda lock: kept.append(os.dup(lock)))
-        self.addCleanup(os.close, following)
-        self.assertEqual(len(kept), 2)
-        require_held(path, following)
-        with self.assertRaisesRegex(lockstep.PeerError, "belongs to another training now"):
-            require_held(path, kept[0])
-        with self.assertRaisesRegex(lockstep.UsageError, "another process trains in"):
-            hold(path, job="other")
-        self.assertEqual(sorted(each.name for each in path.parent.iterdir()), [".backup.lock"])
+    """Backups have the lock and the record of a native job's directory; tests/unit/ownership has what those promise."""
 
     def test_no_link_is_followed_to_a_lock(self) -> None:
         precious = self.folder / "precious"
         precious.write_text("mine")
-        path = self.folder / ".backup.lock"
-        path.symlink_to(precious)
-        with self.assertRaisesRegex(lockstep.IoError, "cannot use the backup_dir"):
-            hold(path, job="mine")
+        (self.folder / ".lockstep.lock").symlink_to(precious)
+        with self.assertRaisesRegex(lockstep.IoError, "is a link, not a record of a job"):
+            _backup.read(self.folder)
         self.assertEqual(precious.read_text(), "mine")
+
+    def test_another_job_has_the_directory(self) -> None:
+        with (
+            directory_of_another_job(self.folder),
+            self.assertRaisesRegex(lockstep.PeerError, "belongs to job other .*, which is still running"),
+        ):
+            _backup.read(self.folder)
+        self.assertIsNone(_backup.read(self.folder))
 
     def test_a_backup_is_neither_written_nor_removed_in_another_training_s_directory(self) -> None:
         mine, other = self.folder / "mine", self.folder / "other"
         link = self.folder / "link"
         for directory in (mine, other):
             directory.mkdir()
-            (directory / _backup.FILE).write_bytes(b"a backup")
         link.symlink_to(mine)
-        descriptor = hold(link / ".backup.lock")
-        self.addCleanup(os.close, descriptor)
+        backup = BackupTest().backup()
+        _backup.write(link, backup, _backup.RankState())
+        (other / _backup.FILE).write_bytes(b"a backup")
         link.unlink()
         link.symlink_to(other)
-        with unittest.mock.patch.dict(_backup._held, {link.absolute(): descriptor}):
-            with self.assertRaisesRegex(lockstep.PeerError, "belongs to another training now"):
-                _backup._require_own(link)
-            _backup.remove(link)
-        self.assertTrue((other / _backup.FILE).exists())
+        with self.assertRaisesRegex(lockstep.PeerError, "is not the directory that this job took"):
+            _backup.write(link, backup, _backup.RankState())
+        _backup.remove(link)
+        self.assertEqual([path.name for path in other.iterdir()], [_backup.FILE])
+        self.assertEqual((other / _backup.FILE).read_bytes(), b"a backup")
 
 
 class RefusalsTest(unittest.TestCase):

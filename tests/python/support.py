@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,24 @@ def run_job(
         env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def directory_of_another_job(directory: Path, job: str = "other") -> Iterator[None]:
+    """Let another process be the owner of a directory."""
+    code = (
+        "import sys, pathlib\nfrom lockstep._native import lock_directory\n"
+        "lock = lock_directory(pathlib.Path(sys.argv[1]), 'a test')\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LOCKSTEP_JOB_ID": job},
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        yield
 
 
 class JobTest(unittest.TestCase):

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
-#include "checkpoint/write_guard.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <filesystem>
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "checkpoint/model_data.hpp"
-#include "checkpoint/write_guard.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <filesystem>
 

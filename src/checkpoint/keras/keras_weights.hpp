@@ -9,7 +9,7 @@
 
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/model_data.hpp"
-#include "checkpoint/write_guard.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <cstddef>
 #include <cstdint>

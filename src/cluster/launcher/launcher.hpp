@@ -89,7 +89,7 @@ class Launcher {
   Socket signals_;
   Rendezvous rendezvous_;
   std::vector<GenerationRecord> generations_;
-  KeptFiles kept_files_;  ///< the locks of the job's directories, between generations too
+  KeptFiles kept_files_{inherited_files()};  ///< the locks of the job's directories, between generations too
 
   // The current generation.
   std::unique_ptr<SessionDirectories> directories_;

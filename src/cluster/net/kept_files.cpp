@@ -23,7 +23,8 @@
 namespace lockstep {
 
 bool KeptFiles::add(FileDescriptor file) {
-  constexpr std::size_t max_files = 64;
+  // A lock and its successor are both kept for a moment.
+  constexpr std::size_t max_files = max_directories + 1;
   std::erase_if(files_, [](const FileDescriptor& each) {
     struct stat status {};
     return fstat(each.number(), &status) == 0 && status.st_nlink == 0;

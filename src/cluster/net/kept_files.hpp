@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/file_descriptor.hpp"
@@ -18,8 +20,14 @@ inline constexpr const char* kept_files_variable = "LOCKSTEP_KEPT_FILES";
 /// Those of a launcher.
 class KeptFiles {
  public:
-  /// Also closes those that were removed from their directories. Returns false for a file beyond the first 64, which it
-  /// does not keep.
+  static constexpr std::size_t max_directories = 64;
+
+  KeptFiles() = default;
+  /// With the files that the launcher itself has inherited: the caller's of `lockstep.fit`.
+  explicit KeptFiles(std::vector<FileDescriptor> files) : files_(std::move(files)) {}
+
+  /// Also closes those that were removed from their directories. Returns false for a lock of one directory more than
+  /// max_directories, which it does not keep.
   [[nodiscard]] bool add(FileDescriptor file);
 
   /// Lets the program that this process executes next inherit the files.

@@ -71,8 +71,14 @@ LauncherConnection::LauncherConnection()
   }).detach();
 }
 
+LockKeeper LauncherConnection::lock_keeper() const {
+  if (!is_active()) return {};
+  return {.process = launcher_process(), .kept = inherited_files(), .keep = [this](const FileDescriptor& lock) {
+            keep_file(lock);
+          }};
+}
+
 void LauncherConnection::keep_file(const FileDescriptor& file) const {
-  if (descriptor_ < 0) return;
   constexpr int patience_ms = 10'000;
   pollfd entry{descriptor_, POLLOUT, 0};
   (void)poll(&entry, 1, patience_ms);
@@ -86,7 +92,6 @@ void LauncherConnection::keep_file(const FileDescriptor& file) const {
 std::string LauncherConnection::launcher_process() const {
   ucred creator{};
   socklen_t size = sizeof creator;
-  if (descriptor_ < 0) return "";
   if (getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &creator, &size) != 0 || creator.pid <= 0) return "unknown";
   return process_identity(creator.pid);
 }

@@ -8,6 +8,7 @@
 #include "cluster/world/progress_reporter.hpp"
 #include "core/file_descriptor.hpp"
 #include "core/stop_request.hpp"
+#include "ownership/lock_keeper.hpp"
 
 namespace lockstep {
 
@@ -30,16 +31,17 @@ class LauncherConnection {
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
 
-  /// Gives the launcher a duplicate of the descriptor. It keeps that open, for later generations to inherit, until it
-  /// ends or the file is removed. Does nothing without a launcher; logs a warning if it cannot be given.
-  void keep_file(const FileDescriptor& file) const;
-  /// process_identity() of the launcher; empty without one.
-  [[nodiscard]] std::string launcher_process() const;
+  /// The launcher as the keeper of locks: it keeps their files open, for later generations to inherit, until it ends or
+  /// they are removed. Without a launcher, nobody keeps them. It must not outlive this object.
+  [[nodiscard]] LockKeeper lock_keeper() const;
 
   /// The most urgent request received so far.
   [[nodiscard]] StopRequest request() const noexcept { return request_->load(std::memory_order_relaxed); }
 
  private:
+  void keep_file(const FileDescriptor& file) const;
+  [[nodiscard]] std::string launcher_process() const;
+
   int descriptor_;
   ProgressReporter progress_;
   std::shared_ptr<std::atomic<StopRequest>> request_;  ///< shared with the receiving thread

@@ -1,7 +1,7 @@
 // See csv_logger.hpp.
-#include "checkpoint/file_system.hpp"
 #include "core/clock.hpp"
 #include "core/file_descriptor.hpp"
+#include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/csv_logger.hpp>

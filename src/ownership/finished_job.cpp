@@ -1,9 +1,9 @@
 // See finished_job.hpp.
-#include "checkpoint/finished_job.hpp"
+#include "ownership/finished_job.hpp"
 
-#include "checkpoint/file_system.hpp"
 #include "core/digest.hpp"
 #include "core/file_descriptor.hpp"
+#include "core/file_system.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>

@@ -1,5 +1,5 @@
 // See file_system.hpp.
-#include "checkpoint/file_system.hpp"
+#include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -1,8 +1,8 @@
 // The directories that this process' job owns: the model directory and those of backups. Only the chief owns any.
 #pragma once
 
-#include "checkpoint/directory_lock.hpp"
-#include "checkpoint/write_guard.hpp"
+#include "ownership/directory_lock.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <filesystem>
 #include <list>

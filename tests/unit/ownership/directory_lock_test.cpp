@@ -1,14 +1,14 @@
 // Ownership of directories: what a second job, a later generation and a successor meet.
-#include "checkpoint/directory_lock.hpp"
+#include "ownership/directory_lock.hpp"
 
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
-#include "checkpoint/file_system.hpp"
-#include "checkpoint/finished_job.hpp"
-#include "checkpoint/owned_directories.hpp"
 #include "cluster/net/kept_files.hpp"
 #include "core/file_descriptor.hpp"
+#include "core/file_system.hpp"
 #include "core/process_identity.hpp"
+#include "ownership/finished_job.hpp"
+#include "ownership/owned_directories.hpp"
 
 #include "support/catch.hpp"
 #include "support/files.hpp"
@@ -180,10 +180,12 @@ TEST_CASE("a launcher keeps the directory between two generations of its workers
     for (const int end : ends) close(end);
     return;
   }
-  fs::rename(lock_file, scratch / "moved");
-  CHECK_THROWS_AS(DirectoryLock(scratch.path(), owner, keeper), UsageError);  // as with the whole directory
+  const fs::path moved = scratch.path().string() + "-moved";
+  fs::rename(scratch.path(), moved);
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), owner, keeper), UsageError);
   CHECK(!fs::exists(lock_file));
-  fs::rename(scratch / "moved", lock_file);
+  fs::remove_all(scratch.path());
+  fs::rename(moved, scratch.path());
   int kept_again = 0;
   keeper.keep = [&](const FileDescriptor& lock) {
     CHECK(!is_path_of(lock_file, lock));  // before another process can see it, so that it is never unlocked
@@ -433,8 +435,8 @@ TEST_CASE("a damaged description is not taken for that of a new job") {
   for (const std::string text : {"{", "[1]", R"({"job": "job-1", "has_beg)"}) {
     write_bytes(scratch / ".lockstep.lock", text);
     const auto lock = [&] { const DirectoryLock locked(scratch.path(), first); };
-    require_words(message_of<IoError>(lock), {".lockstep.lock is damaged", "remove it if no job uses"});
-    CHECK_THROWS_AS(has_finished(scratch.path(), first), IoError);
+    require_words(message_of<DataError>(lock), {".lockstep.lock is damaged", "remove it if no job uses"});
+    CHECK_THROWS_AS(has_finished(scratch.path(), first), DataError);
     CHECK(fs::file_size(scratch / ".lockstep.lock") == text.size());
   }
 }
@@ -471,6 +473,67 @@ TEST_CASE("a copy of a directory by hard links has a description of its own") {
   const DirectoryLock other(scratch / "copy", second);
   CHECK(has_finished(scratch / "original", owner));
   CHECK(!has_finished(scratch / "copy", owner));
+}
+
+TEST_CASE("a snapshot of a running job by hard links is a directory of its own") {
+  const ScratchDirectory scratch;
+  const fs::path original = scratch / "original";
+  DirectoryOwner owner = first;
+  Holder holder(original, owner, [] { return 0; }, {.process = process_identity(), .kept = {}, .keep = {}});
+  fs::create_directory(scratch / "snapshot");
+  const fs::path copy = scratch / "snapshot" / ".lockstep.lock";
+  fs::create_hard_link(original / ".lockstep.lock", copy);
+  {
+    const DirectoryLock other(scratch / "snapshot", second);  // though the lock of the one file is held
+    CHECK(!is_path_of(original / ".lockstep.lock", FileDescriptor(copy, O_RDONLY)));
+  }
+  CHECK_THROWS_AS(DirectoryLock(original, second), UsageError);
+
+  fs::remove(copy);
+  fs::create_hard_link(original / ".lockstep.lock", copy);
+  LockKeeper keeper{.process = process_identity(), .kept = {}, .keep = [](const FileDescriptor& /*lock*/) {}};
+  keeper.kept.emplace_back(original / ".lockstep.lock", O_RDWR);
+  holder.kill();
+  CHECK(holder.end() == -1);
+  fs::remove(original / ".lockstep.lock");  // the file itself is still there, by its other name
+  owner.generation = 3;
+  CHECK_NOTHROW(DirectoryLock(original, owner, keeper));
+}
+
+TEST_CASE("what a finished job left is told from a copy of it") {
+  const ScratchDirectory scratch;
+  {
+    DirectoryLock lock(scratch / "original", first);
+    fs::create_directory(scratch / "copy");
+    fs::create_hard_link(scratch / "original" / ".lockstep.lock", scratch / "copy" / ".lockstep.lock");
+    lock.record_finish();
+  }
+  CHECK(!DirectoryLock(scratch / "copy", second).other_job_has_finished());
+  CHECK(DirectoryLock(scratch / "original", second).other_job_has_finished());
+}
+
+TEST_CASE("a launcher whose trainers do not inherit the lock takes it over") {
+  const ScratchDirectory scratch;
+  const LockKeeper launcher{.process = process_identity(), .kept = {}, .keep = {}};
+  DirectoryOwner owner = first;
+  Holder holder(scratch.path(), owner, [] { return 0; }, {.process = process_identity(), .kept = {}, .keep = {}});
+  const FileDescriptor kept(scratch / ".lockstep.lock", O_RDWR);
+  holder.kill();
+  CHECK(holder.end() == -1);
+  REQUIRE(try_lock(kept) == 0);
+  owner.generation = 3;
+  CHECK_NOTHROW(DirectoryLock(scratch.path(), owner, launcher, 3600).require_held());  // patience is for the living
+}
+
+TEST_CASE("two running jobs of one name and different commands are told apart") {
+  const ScratchDirectory scratch;
+  DirectoryOwner owner{.job = "job-1", .outlives_launchers = true, .command = "a", .generation = 2};
+  const Holder holder(scratch.path(), owner);
+  owner.command = "b";
+  const auto lock = [&] { const DirectoryLock locked(scratch.path(), owner); };
+  require_words(message_of<UsageError>(lock), {"job job-1", "another command line", "--job-id"});
+  owner.command = "a";
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), owner), PeerError);
 }
 
 TEST_CASE("a directory is known by its absolute path") {

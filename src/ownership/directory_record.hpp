@@ -36,10 +36,11 @@ struct DirectoryOwner {
 };
 
 struct DirectoryRecord {
-  DirectoryOwner owner;  ///< without outlives_launchers
-  std::string process;   ///< process_identity() of the owner
-  std::string keeper;    ///< that of the process that keeps its lock; empty: none
-  std::string path_digest;
+  DirectoryOwner owner;               ///< without outlives_launchers
+  std::string process;                ///< process_identity() of the owner
+  std::string keeper;                 ///< that of the process that keeps its lock; empty: none
+  std::string path_digest;            ///< digest_of_path()
+  std::uint64_t directory_inode = 0;  ///< differs in a copy of the directory by hard links; 0: unknown
 };
 
 [[nodiscard]] std::filesystem::path record_file_in(const std::filesystem::path& directory);
@@ -48,8 +49,8 @@ struct DirectoryRecord {
 [[nodiscard]] std::string digest_of_path(const std::filesystem::path& directory);
 
 /// Nothing if the file is empty. Fields that are missing or of another type are empty. `path`: of the file, for
-/// messages. Throws IoError if it cannot be read, or holds something else: then nobody may take it for that of a new
-/// job.
+/// messages. Throws IoError if it cannot be read, and DataError if it holds something else: then nobody may take it for
+/// that of a new job.
 [[nodiscard]] std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const std::filesystem::path& path);
 
 /// Returns 0 or errno. A full disk or a crash leaves the last record or the new one.

@@ -1,7 +1,7 @@
 // Whether a job has finished: a pod or a launcher that comes back at the end finds the job done, and ends with 0.
 #pragma once
 
-#include "checkpoint/directory_record.hpp"
+#include "ownership/directory_record.hpp"
 
 #include <filesystem>
 
@@ -13,7 +13,8 @@ void set_saved_model(DirectoryOwner& owner, const std::filesystem::path& directo
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
 /// command, or of other contents: then two jobs have the same name; and if the job's model is not the one that it
-/// wrote. A job whose model is gone has not finished. Throws IoError if the record or the model cannot be read.
+/// wrote. A job whose model is gone has not finished. Throws IoError if the record or the model cannot be read, and
+/// DataError for a damaged record.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
 
 }  // namespace lockstep

@@ -1,12 +1,12 @@
 // See directory_lock.hpp.
-#include "checkpoint/directory_lock.hpp"
+#include "ownership/directory_lock.hpp"
 
-#include "checkpoint/file_system.hpp"
-#include "checkpoint/finished_job.hpp"
-#include "checkpoint/write_guard.hpp"
 #include "core/clock.hpp"
+#include "core/file_system.hpp"
 #include "core/log.hpp"
 #include "core/process_identity.hpp"
+#include "ownership/finished_job.hpp"
+#include "ownership/write_guard.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -32,6 +33,11 @@ void require_record_file(const FileDescriptor& file, const fs::path& path) {
   struct stat status {};
   if (fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode)) return;
   throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
+}
+
+std::uint64_t inode_of(const FileDescriptor& directory) {
+  struct stat status {};
+  return fstat(directory.number(), &status) == 0 ? status.st_ino : 0;
 }
 
 /// Whether a copy of the directory by hard links shares the file, in which it is another job's record.
@@ -62,6 +68,11 @@ bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
   return other.job == owner_.job && other.launch == owner_.launch && other.generation < owner_.generation;
 }
 
+/// A record that a copy of its directory by hard links shares says nothing about what is in the copy.
+bool DirectoryLock::is_of_another_directory(const DirectoryRecord& record) const {
+  return record.directory_inode != 0 && record.directory_inode != inode_of(directory_);
+}
+
 void DirectoryLock::refuse(bool may_be_mended_by_restart, const std::string& problem) const {
   if (owner_.generation > 0 && !may_be_mended_by_restart) throw UsageError(problem);
   throw PeerError(problem);
@@ -73,8 +84,9 @@ void DirectoryLock::refuse_other_directory() const {
                             path_.string()));
 }
 
-void DirectoryLock::continue_from(const DirectoryOwner& last) {
-  other_job_has_finished_ = last.has_finished && last.job != owner_.job;
+void DirectoryLock::continue_from(const DirectoryRecord& record) {
+  const DirectoryOwner& last = record.owner;
+  other_job_has_finished_ = last.has_finished && last.job != owner_.job && !is_of_another_directory(record);
   // A new launcher of the job counts generations from 1 again.
   const bool is_same_job = last.job == owner_.job && owner_.outlives_launchers &&
                            !are_known_to_differ(last.command, owner_.command) &&
@@ -99,7 +111,7 @@ bool DirectoryLock::try_to_succeed(const FileDescriptor& kept, const LockKeeper&
                   " was emptied: it no longer tells which backups are this job's; start the same command "
                   "again with --resume auto to go on from them");
   }
-  continue_from(record->owner);
+  continue_from(*record);
   unlink(next.c_str());  // of a generation that was killed here
   FileDescriptor file(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
   if (!file.valid() && errno == EEXIST)
@@ -128,12 +140,12 @@ void DirectoryLock::continue_from_kept(const LockKeeper& keeper) {
     std::optional<DirectoryRecord> record;
     try {
       record = read_record(kept, record_file_in(path_));
-    } catch (const IoError&) {  // a damaged record that was removed, or a file of a script above the trainer
+    } catch (const Error&) {  // a damaged record that was removed, or a file of a script above the trainer
       continue;
     }
     if (!record || record->path_digest != digest_of_path(path_)) continue;
-    if (!was_removed) refuse_other_directory();
-    continue_from(record->owner);  // the last one is the newest
+    if (!was_removed && is_of_another_directory(*record)) refuse_other_directory();
+    continue_from(*record);  // the last one is the newest
   }
 }
 
@@ -149,20 +161,33 @@ bool DirectoryLock::try_to_share(FileDescriptor file, const std::optional<Direct
     file_ = std::move(file);
     return true;
   }
-  if (record && has_died(record->process) && (record->keeper.empty() || has_died(record->keeper))) {
+  if (record && is_linked_elsewhere(file) && is_of_another_directory(*record)) {
+    continue_from(*record);
+    replace_file();
+    return false;
+  }
+  // A script between the launcher and this process may have closed what the launcher has kept.
+  const bool is_kept = record && !record->keeper.empty() && record->keeper != keeper_ && !has_died(record->keeper);
+  if (record && has_died(record->process) && !is_kept) {
     // The owner's successor, which has the lock but has not written its record yet, does so within this time.
     constexpr double until_recorded_s = 2;
-    continue_from(record->owner);  // the next lock file has no record
+    continue_from(*record);  // the next lock file has no record
     if (!dead_since_) dead_since_ = monotonic_seconds();
     if (monotonic_seconds() > *dead_since_ + until_recorded_s) replace_file();
     return false;
   }
   if (record && is_earlier_generation(record->owner)) {
-    continue_from(record->owner);
+    continue_from(*record);
     if (monotonic_seconds() > wait_until) replace_file();
     return false;
   }
-  refuse(record && record->owner.job == owner_.job,
+  const bool has_same_name = record && record->owner.job == owner_.job;
+  if (has_same_name && are_known_to_differ(record->owner.command, owner_.command)) {
+    refuse(false, fmt::format("{} belongs to {}, which is still running with another command line or other variables; "
+                              "name this job otherwise (--job-id, LOCKSTEP_JOB_ID), and choose another directory",
+                              path_.string(), describe(record)));
+  }
+  refuse(has_same_name,
          fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
                      path_.string(), describe(record)));
 }
@@ -196,7 +221,7 @@ bool DirectoryLock::try_to_own(const LockKeeper& keeper, double wait_until) {
   } else if (!is_path_of(path, file)) {
     return false;
   }
-  if (record) continue_from(record->owner);
+  if (record) continue_from(*record);
   if (is_of_other_user || is_linked_elsewhere(file)) {
     if (unlink(path.c_str()) != 0) throw_io_error("cannot replace " + path.string(), errno);
     file = FileDescriptor(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -253,7 +278,11 @@ void DirectoryLock::record_nonfinite(std::uint64_t step) {
 }
 
 DirectoryRecord DirectoryLock::to_record() const {
-  return {.owner = owner_, .process = process_identity(), .keeper = keeper_, .path_digest = digest_of_path(path_)};
+  return {.owner = owner_,
+          .process = process_identity(),
+          .keeper = keeper_,
+          .path_digest = digest_of_path(path_),
+          .directory_inode = inode_of(directory_)};
 }
 
 void DirectoryLock::record() {

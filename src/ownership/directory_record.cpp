@@ -1,8 +1,8 @@
 // See directory_record.hpp.
-#include "checkpoint/directory_record.hpp"
+#include "ownership/directory_record.hpp"
 
-#include "checkpoint/file_system.hpp"
 #include "core/digest.hpp"
+#include "core/file_system.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -46,8 +46,8 @@ nlohmann::json read_json(const FileDescriptor& file, const fs::path& path) {
     if (attempt == attempts) break;
     std::this_thread::sleep_for(pause);
   }
-  throw IoError(path.string() +
-                " is damaged: it is not the record of a job; remove it if no job uses this directory any more");
+  throw DataError(path.string() +
+                  " is damaged: it is not the record of a job; remove it if no job uses this directory any more");
 }
 
 }  // namespace
@@ -90,7 +90,8 @@ std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const fs:
                           .nonfinite_step = number("nonfinite_step")},
                          text("process"),
                          text("keeper"),
-                         text("path_digest")};
+                         text("path_digest"),
+                         number("directory_inode")};
 }
 
 int write_record(const FileDescriptor& file, const DirectoryRecord& record) {
@@ -111,7 +112,8 @@ int write_record(const FileDescriptor& file, const DirectoryRecord& record) {
                                     {"nonfinite_step", owner.nonfinite_step},
                                     {"process", record.process},
                                     {"keeper", record.keeper},
-                                    {"path_digest", record.path_digest}}
+                                    {"path_digest", record.path_digest},
+                                    {"directory_inode", record.directory_inode}}
                          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
                      "\n";
   // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.

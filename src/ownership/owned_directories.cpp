@@ -1,5 +1,5 @@
 // See owned_directories.hpp.
-#include "checkpoint/owned_directories.hpp"
+#include "ownership/owned_directories.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -2,25 +2,16 @@
 // and a process that has lost the directory to a later generation of its own job publishes nothing more.
 #pragma once
 
-#include "checkpoint/directory_record.hpp"
 #include "core/file_descriptor.hpp"
+#include "ownership/directory_record.hpp"
+#include "ownership/lock_keeper.hpp"
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace lockstep {
-
-/// Who keeps a job's locks from one generation of its workers to the next: the launcher of its chief. Without one, any
-/// other job could take the directory while the workers restart.
-struct LockKeeper {
-  std::string process = {};                              ///< process_identity() of the keeper; empty: there is none
-  std::vector<FileDescriptor> kept = {};                 ///< by it, of the generation before
-  std::function<void(const FileDescriptor&)> keep = {};  ///< gives it a duplicate of a lock's descriptor
-};
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
 /// the processes that hold it, so what a killed job leaves behind locks nobody out. The file's identity is the token
@@ -29,10 +20,11 @@ class DirectoryLock {
  public:
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
   /// UsageError under a launcher, which would try again until that job has ended and then replace its model. A lock
-  /// that somebody else holds after the owner's process and its keeper have died on this host is no job's: its file is
-  /// replaced. So is one of another user, and one that `keeper` kept. Waits up to `patience_s` seconds for an earlier
-  /// generation of the same job to end; takes the directory over if it does not. Shares the lock if this process holds
-  /// it already. On a file system without locks, only warns and describes the owner. Throws IoError.
+  /// that somebody else holds after the owner's process has died on this host, and its keeper has died or is `keeper`,
+  /// is no job's: its file is replaced. So is one of another user, one that `keeper` kept, and one that a copy of
+  /// another directory by hard links shares with it. Waits up to `patience_s` seconds for an earlier generation of the
+  /// same job to end; takes the directory over if it does not. Shares the lock if this process holds it already. On a
+  /// file system without locks, only warns and describes the owner. Throws IoError, and DataError for a damaged record.
   DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, const LockKeeper& keeper = {},
                 double patience_s = 10);
   ~DirectoryLock() = default;  ///< unlocks; the description stays, by which a later generation knows its job
@@ -40,6 +32,8 @@ class DirectoryLock {
   DirectoryLock& operator=(DirectoryLock&&) = delete;
 
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return path_; }
+  /// The lock's file, for a launcher that this process starts and that inherits the lock.
+  [[nodiscard]] const FileDescriptor& file() const noexcept { return file_; }
 
   /// Throws PeerError, or UsageError under a launcher if a restart would not mend it, unless this object still owns
   /// what the directory's path names: another process has taken it over, or the lock's file or the directory was
@@ -73,9 +67,10 @@ class DirectoryLock {
 
  private:
   [[nodiscard]] bool is_earlier_generation(const DirectoryOwner& other) const;
+  [[nodiscard]] bool is_of_another_directory(const DirectoryRecord& record) const;
   [[noreturn]] void refuse(bool may_be_mended_by_restart, const std::string& problem) const;
   [[noreturn]] void refuse_other_directory() const;
-  void continue_from(const DirectoryOwner& last);
+  void continue_from(const DirectoryRecord& last);
   void adopt(const DirectoryOwner& last);
   void record();
   [[nodiscard]] DirectoryRecord to_record() const;
