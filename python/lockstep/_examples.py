@@ -66,6 +66,12 @@ def as_examples(x: Any, y: Any, what: str, sample_weight: Any = None) -> Example
         raise DataError(f"x of {what} has {examples} examples, y has {len(targets[0][1])}; give one target per example")
     if examples == 0:
         raise DataError(f"{what} holds no examples")
+    for name, arrays in (("x", inputs), ("y", targets or [])):
+        if any(array.dtype.kind in "ui" and not _fits_int32(array) for _, array in arrays):
+            raise UsageError(
+                f"{name} of {what} holds whole numbers beyond 32 bits, which Keras' backends compute in 32; give it as "
+                'float32: .astype("float32")'
+            )
     weights = None if sample_weight is None else as_array(sample_weight, f"sample_weight of {what}")
     if weights is not None and weights.shape != (examples,):
         raise DataError(
@@ -125,14 +131,12 @@ def rewrite_examples(written: Message, data: Examples) -> None:
     arrays = [array for _, array in [*data.x, *(data.y or [])]] + weights
     described = [*written["x"], *(written["y"] or []), *filter(None, [written["sample_weight"]])]
     for array, file in zip(arrays, described, strict=True):
-        if file["type"] == "int32" and not _fits_int32(array):
-            raise DataError("a class does not fit into 32 bits; count classes from 0")
         write(file["descriptor"], array, file["type"])
 
 
 def _fits_int32(array: NDArray[Any]) -> bool:
     limits = np.iinfo(np.int32)
-    return bool(limits.min <= array.min() and array.max() <= limits.max)
+    return np.can_cast(array.dtype, np.int32) or bool(limits.min <= array.min() and array.max() <= limits.max)
 
 
 def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Message:
@@ -147,8 +151,6 @@ def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Messag
     described["y"] = []
     for name, array in data.y:
         is_class = array.dtype.kind in "ui" and array.size == len(array)
-        if is_class and not _fits_int32(array):
-            is_class = False  # numbers, not classes
         written = job.memory_file("y").write(array, "int32" if is_class else "float32")
         described["y"].append({**written, "name": name})
     return described

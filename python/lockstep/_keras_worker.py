@@ -253,6 +253,9 @@ def _begin(job: FitJob | InferenceJob, channel_descriptor: int) -> Channel | Non
     keras.config.set_epsilon(job.settings.epsilon)
     keras.config.set_image_data_format(job.settings.image_data_format)
     keras.config.set_dtype_policy(job.settings.dtype_policy)
+    for limit in ("max_epochs", "max_steps_per_epoch"):  # the caller has kept its own; the environment may hold others
+        if hasattr(keras.config, f"set_{limit}"):
+            getattr(keras.config, f"set_{limit}")(None)
     return channel
 
 

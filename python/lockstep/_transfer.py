@@ -131,8 +131,12 @@ def lost_in_file(model: Any, trains: bool = True) -> str | None:
     if lost is not None:
         return lost
     metrics = getattr(model, "_compile_metrics", None)
-    compiled = [("loss", getattr(model, "loss", None))]
-    compiled += [("metric", getattr(metrics, name, None)) for name in ("_user_metrics", "_user_weighted_metrics")]
+    given = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    objects = [each for each in keras.tree.flatten(given) if isinstance(each, keras.metrics.Metric)]
+    shared = next((each for i, each in enumerate(objects) if any(each is other for other in objects[:i])), None)
+    if shared is not None:  # one state, which each place updates
+        return f"Keras' file does not hold that the metric {shared.name} is one object in two places"
+    compiled = [("loss", getattr(model, "loss", None)), *(("metric", tree) for tree in given)]
     for kind, each in ((kind, each) for kind, tree in compiled for each in keras.tree.flatten(tree)):
         method = None if each is None or isinstance(each, str) or inspect.isroutine(each) else replaced_method(each)
         if method is not None:

@@ -179,8 +179,10 @@ def _with_exit_code(previous: _Hook) -> _Hook:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if _world.group is not None and _world.owner_pid == os.getpid():
             _world.exit_code = exit_code_of(error)
+            text = "".join(traceback.format_exception_only(kind, error)).strip()
+            _world.group.report_error(text)
             if not isinstance(error, Error):
-                _world.group.fail("".join(traceback.format_exception_only(kind, error)).strip())
+                _world.group.fail(text)
         previous(kind, error, trace)
 
     return hook

@@ -162,7 +162,7 @@ void add_locks(nb::module_& module) {
       "lock_directory",
       [](std::filesystem::path directory, std::string program) {
         const nb::gil_scoped_release unlocked;
-        return std::make_unique<HeldDirectory>(std::move(directory), std::move(program), LockKeeper());
+        return HeldDirectory(std::move(directory), std::move(program), LockKeeper());
       },
       "directory"_a, "program"_a);
 }
@@ -239,7 +239,7 @@ NB_MODULE(_native, module) {
           "lock_directory",
           [](const ProcessGroup& self, std::filesystem::path directory, std::string program) {
             const nb::gil_scoped_release unlocked;
-            return std::make_unique<HeldDirectory>(std::move(directory), std::move(program), self.lock_keeper());
+            return HeldDirectory(std::move(directory), std::move(program), self.lock_keeper());
           },
           "directory"_a, "program"_a)
       .def("join",
@@ -293,5 +293,6 @@ NB_MODULE(_native, module) {
       .def("barrier", &ProcessGroup::barrier, Released())
       .def("report", &ProcessGroup::report, "step"_a, "epoch"_a, "examples"_a, Released())
       .def("close", &ProcessGroup::close, Released())
+      .def("report_error", &ProcessGroup::report_error, "message"_a)
       .def("fail", &ProcessGroup::fail, "message"_a, Released());
 }

@@ -419,6 +419,10 @@ void ProcessGroup::close() {
   thread_.stop();
 }
 
+void ProcessGroup::report_error(const std::string& message) const noexcept {
+  if (state_) state_->launcher.report_error(message);
+}
+
 void ProcessGroup::fail(const std::string& message) noexcept {
   if (!state_) return;
   (void)thread_.run_within(fail_limit_s,

@@ -493,8 +493,7 @@ class Lowering {
           keras_name(model_output.loss), keras_name(reduction_of(model_output.loss)), last.name,
           output.to_string_with_batch()));
     }
-    check(model_output.metrics, model_output.loss, output.rank());
-    check(model_output.weighted_metrics, model_output.loss, output.rank());
+    check({model_output.metrics, model_output.weighted_metrics}, model_output.loss, output.rank());
     const HiddenLogits& hidden = hidden_logits_[index];
     const bool reads_logits = hidden.output == current_;
     const int differentiated = reads_logits ? hidden.logits : current_;

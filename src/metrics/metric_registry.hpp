@@ -92,6 +92,6 @@ template <typename T>
 
 /// Throws UsageError unless all metrics of a list have different names and are defined for the loss' targets and for
 /// outputs of this rank.
-void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output_rank);
+void check(const MetricLists& lists, const Loss& loss, std::size_t output_rank);
 
 }  // namespace lockstep

@@ -9,7 +9,9 @@
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -62,14 +64,13 @@ std::optional<bool> is_upward_metric(std::string_view name) noexcept {
   return is_upward;
 }
 
-void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output_rank) {
+void check(const MetricLists& lists, const Loss& loss, std::size_t output_rank) {
   const MetricTargets targets = takes_classes(loss) ? MetricTargets::classes : MetricTargets::dense;
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
-    const std::string name(keras_name(metrics[i]));
-    const auto has_name = [&](const Metric& other) { return keras_name(other) == name; };
-    if (std::any_of(metrics.begin(), metrics.begin() + static_cast<std::ptrdiff_t>(i), has_name)) {
+  std::set<std::string> names;
+  visit_metrics(lists, [&](std::string_view given, const Metric& each) {
+    const std::string name(given);
+    if (!names.insert(name).second)
       throw UsageError("the metric " + name + " is given twice; give it once, or give one another name");
-    }
     if (name == "loss") throw UsageError("a metric has the name 'loss', like the loss; give it another name");
     std::visit(
         [&]<typename T>(const T& metric) {
@@ -90,8 +91,8 @@ void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output
                              "Dense(classes), or choose another metric");
           }
         },
-        metrics[i]);
-  }
+        each);
+  });
 }
 
 }  // namespace lockstep

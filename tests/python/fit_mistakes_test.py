@@ -73,6 +73,20 @@ class QuickTest(FitTest):
 
         self.assert_trains_as_keras(compile_model, "thresholds of Precision")
 
+    def test_a_metric_in_two_places_has_one_state_as_in_keras(self) -> None:
+        def compile_model(model: keras.Model) -> None:
+            metric = keras.metrics.MeanAbsoluteError(name="error")
+            model.compile("sgd", "mse", metrics=[metric], weighted_metrics=[metric])
+
+        self.assert_trains_as_keras(compile_model, "the metric error is one object in two places")
+
+    def test_metrics_that_keras_numbers_are_left_to_it(self) -> None:
+        def compile_model(model: keras.Model) -> None:
+            plain = [keras.metrics.MeanAbsoluteError(name="a"), keras.metrics.MeanSquaredError(name="weighted_a")]
+            model.compile("sgd", "mse", metrics=plain, weighted_metrics=[keras.metrics.MeanSquaredError(name="a")])
+
+        self.assert_trains_as_keras(compile_model, "the metric weighted_a is given twice")
+
     def test_losses_and_metrics_that_have_trained_are_as_new_ones(self) -> None:
         x, y = data()
         targets = keras.utils.to_categorical(y, 4)
@@ -136,9 +150,10 @@ class QuickTest(FitTest):
         foreign = make_model(other.optimizer)
         excluding = make_model(keras.optimizers.AdamW())
         excluding.optimizer.exclude_from_weight_decay(var_names=["bias"])
-        summed, ignoring = make_model(), make_model()
+        summed, ignoring, adding = make_model(), make_model(), make_model()
         summed.compile("sgd", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))
         ignoring.compile("sgd", keras.losses.SparseCategoricalCrossentropy(ignore_class=-1))
+        adding.compile("sgd", lambda true, outputs: keras.ops.sum((outputs - true[:, None]) ** 2))
         wrong: list[tuple[str, type[Exception], Callable[[], Any]]] = [
             ("not compiled", ValueError, lambda: lockstep.fit(raw, x, y)),
             ("give a keras.Model", ValueError, lambda: lockstep.fit("model", x, y)),
@@ -167,6 +182,9 @@ class QuickTest(FitTest):
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
             ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
             ("reduction='sum'", ValueError, lambda: lockstep.fit(summed, x, y, engine="keras", workers=2)),
+            ("<lambda> is .* return a value for each example", ValueError,
+             lambda: lockstep.fit(adding, x, y.astype("float32"), engine="keras", workers=2)),
+            ("y of the data holds whole numbers beyond 32 bits", ValueError, lambda: lockstep.fit(model, x, y + 2**33)),
             ("ignore_class=-1", ValueError, lambda: lockstep.fit(ignoring, x, y, engine="keras", workers=2)),
             ("backup_dir is empty", ValueError, lambda: lockstep.fit(model, x, y, backup_dir="")),
             ("seed is -1", ValueError, lambda: lockstep.fit(model, x, y, seed=-1)),

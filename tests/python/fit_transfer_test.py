@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import unittest
 from typing import Any
+from unittest import mock
 
 os.environ["KERAS_BACKEND"] = "jax"
 
@@ -249,6 +250,15 @@ class FullTest(TransferTest):
         for task in (lockstep.fit, lockstep.evaluate, lambda *given: lockstep.predict(given[0], given[1])):
             with self.assertRaisesRegex(ValueError, r"max_steps_per_epoch\(\) is 3, which the workers do not know"):
                 task(model, x, y)
+
+    def test_limits_in_the_environment_are_the_callers_alone(self) -> None:
+        """A worker imports Keras anew, which reads the variables; the caller may have set other limits since."""
+        x, y = data()
+        with mock.patch.dict(os.environ, {"KERAS_MAX_EPOCHS": "1", "KERAS_MAX_STEPS_PER_EPOCH": "1"}):
+            history = lockstep.fit(make_model(), x, y, epochs=2, batch_size=BATCH, verbose=0, engine="keras")
+            self.assertEqual(history.epoch, [0, 1])
+            model = make_model()
+            self.assertEqual(lockstep.predict(model, x, batch_size=BATCH, engine="keras").shape, (len(x), 4))
 
 
 if __name__ == "__main__":

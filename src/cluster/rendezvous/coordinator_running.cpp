@@ -171,6 +171,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
              code != io) {  // an I/O error may pass: pauses, not a second failure
     fault.what += " while it joined the MPI world; its last lines say why";
     fault.signature = fault.what;
+  } else if (!was_killed && code == internal) {  // a program's own error, which may be one of its code
+    fault.signature = message.error;
   }
   fail(fault, now);
 }

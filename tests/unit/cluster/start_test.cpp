@@ -41,8 +41,9 @@ struct Starting {
   void stay_silent(std::size_t rank) { silent_since[rank] = now; }
   void reach_fence(std::size_t rank) { coordinator.receive(rank, Fence{1, 0, "x"}, now); }
 
-  void end(std::size_t rank, std::uint64_t code, std::uint64_t signal = 0, const std::string& out_of_memory = "") {
-    coordinator.receive(rank, TrainerExited{coordinator.generation(), rank, code, signal, out_of_memory}, now);
+  void end(std::size_t rank, std::uint64_t code, std::uint64_t signal = 0, const std::string& out_of_memory = "",
+           const std::string& error = "") {
+    coordinator.receive(rank, TrainerExited{coordinator.generation(), rank, code, signal, out_of_memory, error}, now);
   }
   void become_ready() {
     for (std::size_t member = 0; member < 3; ++member) coordinator.receive(member, Ready{}, now);
@@ -214,6 +215,26 @@ TEST_CASE("a trainer that is killed for memory twice without progress ends the j
   CHECK_FALSE(job.coordinator.exit_code());
   job.become_ready();
   job.end(1, 0, 9, cause);
+  CHECK(job.coordinator.exit_code() == 70);
+}
+
+TEST_CASE("a program that fails twice with the same words and without progress ends the job") {
+  Starting job(timeouts);
+  const auto fail = [&job](std::size_t rank, const std::string& error) {
+    job.report(rank, Activity::busy);
+    job.end(rank, 70, 0, "", error);
+  };
+  for (const std::string error : {"RuntimeError: no such column", "RuntimeError: out of luck", ""}) {
+    fail(1, error);
+    CHECK_FALSE(job.coordinator.exit_code());
+    job.become_ready();
+  }
+  fail(2, "");
+  CHECK_FALSE(job.coordinator.exit_code());
+  job.become_ready();
+  fail(0, "RuntimeError: no such column");
+  job.become_ready();
+  fail(2, "RuntimeError: no such column");  // whichever rank is the first
   CHECK(job.coordinator.exit_code() == 70);
 }
 

@@ -199,12 +199,11 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
   const Loss classes = SparseCategoricalCrossentropy();
   const Loss dense = MeanSquaredError();
   const auto refusal = [](const std::vector<Metric>& given, const Loss& loss, std::size_t output_rank) {
-    return message_of<UsageError>([&] { check(given, loss, output_rank); });
+    return message_of<UsageError>([&] { check({given}, loss, output_rank); });
   };
-  CHECK_NOTHROW(check(std::vector<Metric>{accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 1));
-  CHECK_NOTHROW(
-      check(std::vector<Metric>{accuracy, metrics::TopKCategoricalAccuracy(), metrics::MeanAbsoluteError()}, dense, 1));
-  CHECK_NOTHROW(check(std::vector<Metric>{metrics::RootMeanSquaredError()}, dense, 3));
+  CHECK(refusal({accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 1).empty());
+  CHECK(refusal({accuracy, metrics::TopKCategoricalAccuracy(), metrics::MeanAbsoluteError()}, dense, 1).empty());
+  CHECK(refusal({metrics::RootMeanSquaredError()}, dense, 3).empty());
   CHECK(refusal({metrics::MeanAbsoluteError()}, classes, 1) ==
         "the metric mean_absolute_error needs targets that are of the output's shape, but those of the loss "
         "sparse_categorical_crossentropy are class indices; choose another metric or another loss");
@@ -221,4 +220,10 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
         "a metric has the name 'loss', like the loss; give it another name");
   CHECK(refusal({accuracy, accuracy}, classes, 1) ==
         "the metric accuracy is given twice; give it once, or give one another name");
+  const std::vector<Metric> plain{metrics::MeanAbsoluteError{.name = "a"},
+                                  metrics::MeanSquaredError{.name = "weighted_a"}};
+  const std::vector<Metric> weighted{metrics::MeanSquaredError{.name = "a"}};
+  CHECK(message_of<UsageError>([&] {
+          check({plain, weighted}, dense, 1);
+        }) == "the metric weighted_a is given twice; give it once, or give one another name");
 }
