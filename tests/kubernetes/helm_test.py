@@ -82,6 +82,8 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             },
             "dataset": {"claim": "digits", "path": "/mnist"},
             "checkpoints": {"path": "/m"},
+            "evaluator": {"enabled": True, "args": ["--monitor", "accuracy {{x}} \"'"]},
+            "serve": {"enabled": True},
         },
         {
             "image": "registry.example/lockstep:v1", "image_pull_policy": "Always", "image_pull_secrets": ["x"],
@@ -93,10 +95,17 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "epochs": 3, "batch_size": 12000000, "rendezvous_timeout": 90, "grace_period": 45, "backoff_limit": 2,
             "ttl_after_finished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
             "data_pvc_name": "digits", "data_dir": "/mnist", "model_checkpoint_dir": "/m",
+            "evaluator": True, "evaluator_args": ["--monitor", "accuracy {{x}} \"'"], "serve": True,
         },
     ),
     ({"isGpu": True, "gpusPerNode": 4, "cluster": {"workers": 1}}, {"num_gpus_per_worker": 4, "worker_replicas": 1}),
+    ({"serve": {"enabled": True}}, {"serve": True}),
 )
+DOWNLOAD: dict[str, Any] = {
+    "dataset": {"download": "fashion_mnist", "mirror": "http://m/x"},
+    "evaluator": {"enabled": True},
+    "serve": {"enabled": True, "args": ["--max-batch", "128"], "port": 9000},
+}
 
 
 class Helm(support.TestCase):
@@ -107,7 +116,7 @@ class Helm(support.TestCase):
 
     def test_objects_are_valid(self) -> None:
         pairs = []
-        for values in (*[it for it, _ in EQUAL], {"dataset": {"download": "mnist", "mirror": "http://m/x"}}):
+        for values in (*[it for it, _ in EQUAL], DOWNLOAD):
             pairs += [(version, it) for version in VERSIONS for it in self.objects(values)]
         schemas_test.assert_valid(self, pairs)
 
@@ -117,7 +126,7 @@ class Helm(support.TestCase):
             template = {
                 (it["kind"], it["metadata"]["name"]): it
                 for it in support.objects(
-                    deploy=True, name="rel-train", create_pvc_checkpoint=True, checkpoint_access_mode="ReadWriteMany",
+                    deploy=True, name="rel-train", create_pvc_checkpoint=True,
                     checkpoint_pvc_name="rel-train-checkpoints", **{"image": "lockstep:cpu"} | parameters,
                 )
             }
@@ -128,35 +137,98 @@ class Helm(support.TestCase):
 
     def test_jobs_have_their_own_objects(self) -> None:
         names = ["keras", "custom"]
-        documents = self.objects({"jobs": [{"name": name, "program": "keras_mnist"} for name in names]})
+        jobs = [{"name": name, "program": "keras_mnist"} for name in names]
+        documents = self.objects(DOWNLOAD | {"jobs": jobs})
         tokens = set()
         for name in names:
             own = [it for it in documents if it["metadata"]["labels"]["name"] == f"rel-{name}"]
             self.assertEqual(len(own), len(documents) / 2)
             secret = support.named(own, "Secret", f"rel-{name}-job-token")
             tokens.add(secret["stringData"]["token"])
-            chief = support.workers(own)[0]
-            claims = [it["persistentVolumeClaim"]["claimName"] for it in support.pod_of(chief)["volumes"] if "persistentVolumeClaim" in it]
-            self.assertEqual(claims, [f"rel-{name}-checkpoints"])
+            for it in at_checkpoints(own):
+                volumes = support.pod_of(it)["volumes"]
+                claims = [it["persistentVolumeClaim"]["claimName"] for it in volumes if "persistentVolumeClaim" in it]
+                self.assertEqual(claims, [f"rel-{name}-checkpoints"])
         self.assertEqual({len(it) for it in tokens}, {32})
         self.assertEqual(len(tokens), 2)
 
     def test_workers_download_the_data(self) -> None:
-        documents = self.objects({"dataset": {"download": "fashion_mnist", "mirror": "http://m/x"}})
+        documents = self.objects(DOWNLOAD)
         for job in support.workers(documents):
+            self.assertEqual(support.environment(support.trainer(job))["DATA_DIR"], "/data")
+        for job in (*support.workers(documents), support.named(documents, "Job", "rel-train-evaluator")):
             (fetch,) = support.pod_of(job)["initContainers"]
             self.assertEqual(fetch["command"], ["fetch_data.sh", "fashion_mnist", "/data"])
             self.assertEqual(support.environment(fetch), {"LOCKSTEP_DATA_MIRROR": "http://m/x"})
-            self.assertEqual(support.environment(support.trainer(job))["DATA_DIR"], "/data")
             self.assertIn({"name": "data", "emptyDir": {}}, support.pod_of(job)["volumes"])
+            mount = {"name": "data", "mountPath": "/data", "readOnly": True}
+            self.assertIn(mount, support.trainer(job)["volumeMounts"])
+
+    def test_evaluator_and_server_are_off_by_default_and_on_one_by_one(self) -> None:
+        data = {"dataset": {"claim": "digits"}}
+        for values, expected in (
+            ({}, set()),
+            ({"evaluator": {"enabled": True}}, {("Job", "evaluator")}),
+            ({"serve": {"enabled": True}}, {("Deployment", "serve"), ("Service", "serve")}),
+            ({"evaluator": {"args": ["--monitor", "accuracy"]}, "serve": {"args": ["--max-batch", "1"]}}, set()),
+        ):
+            with self.subTest(values=values):
+                documents = self.objects(data | values)
+                found = {(it["kind"], it["metadata"]["labels"].get("job")) for it in documents}
+                self.assertEqual({it for it in found if it[1] in ("evaluator", "serve")}, expected)
+
+    def test_the_server_has_the_port_and_options_of_the_values(self) -> None:
+        documents = self.objects(DOWNLOAD)
+        service = support.named(documents, "Service", "rel-train-serve")["spec"]
+        deployment = support.named(documents, "Deployment", "rel-train-serve")["spec"]
+        container = support.trainer({"spec": deployment})
+        known = support.run(support.program("lockstep"), "serve", "--help").stdout
+        for option in container["args"]:
+            if option.startswith("--"):
+                self.assertIn(f"{option} ", known)
+        of_the_chart = ["--model", "/pvcmnt", "--model-name", "rel-train", "--rest-api-port", "9000"]
+        self.assertEqual(container["args"], [*of_the_chart, "--max-batch", "128"])
+        self.assertEqual(service["ports"], [{"name": "http", "port": 9000, "targetPort": 9000}])
+        self.assertEqual(container["ports"], [{"name": "http", "containerPort": 9000}])
+        self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": 9000})
+        self.assertEqual(container["livenessProbe"], {"tcpSocket": {"port": 9000}})
+        labels = deployment["template"]["metadata"]["labels"]
+        self.assertLessEqual(service["selector"].items(), labels.items())
+        self.assertLessEqual(deployment["selector"]["matchLabels"].items(), labels.items())
+        for it in support.pods(documents):
+            chosen = service["selector"].items() <= it["spec"]["template"]["metadata"]["labels"].items()
+            self.assertEqual(chosen, it["kind"] == "Deployment", it["metadata"]["name"])
+        policy = support.named(documents, "NetworkPolicy", "rel-train-workers")["spec"]
+        self.assertFalse(policy["podSelector"]["matchLabels"].items() <= labels.items(), "its clients are no workers")
+
+    def test_pods_that_mount_the_checkpoints_run_on_one_node(self) -> None:
+        pods = at_checkpoints(self.objects(DOWNLOAD))
+        names = {it["metadata"]["name"] for it in pods}
+        self.assertEqual(names, {"rel-train-worker-0", "rel-train-evaluator", "rel-train-serve"})
+        for it in pods:
+            wants = support.pod_of(it)["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual([term["topologyKey"] for term in wants], ["kubernetes.io/hostname"])
+            # Also itself: otherwise the first of them could not be scheduled.
+            for other in pods:
+                labels = other["spec"]["template"]["metadata"]["labels"]
+                self.assertLessEqual(wants[0]["labelSelector"]["matchLabels"].items(), labels.items())
 
     def test_the_notes_name_objects_that_exist(self) -> None:
-        text = render().stdout
-        notes = text[text.index("# Source: NOTES.txt") :]
-        self.assertIn("job/rel-train-worker-0", notes)
-        self.assertIn("claim rel-train-checkpoints", notes)
-        self.assertIn("digits of the image", notes)
-        self.assertNotIn("digits of the image", render({"dataset": {"claim": "x"}}).stdout)
+        text = notes()
+        self.assertIn("job/rel-train-worker-0", text)
+        self.assertIn("claim rel-train-checkpoints", text)
+        self.assertIn("digits of the image", text)
+        self.assertNotIn("digits of the image", notes({"dataset": {"claim": "x"}}))
+
+    def test_the_notes_tell_of_evaluator_and_server_if_they_run(self) -> None:
+        log = "kubectl logs -n training -f job/rel-train-evaluator\n"
+        forward = "kubectl port-forward -n training service/rel-train-serve 9000\n"
+        for off, expected in (((), (log, forward)), (("evaluator",), (forward,)), (("evaluator", "serve"), ())):
+            text = notes(DOWNLOAD | {name: {} for name in off})
+            for command in (log, forward):
+                self.assertEqual(text.count(command), int(command in expected), text)
+            self.assertEqual("evaluator" in text, log in expected)
+            self.assertEqual("serve" in text, forward in expected)
 
     def test_contradictions_are_refused(self) -> None:
         for values, expected in (
@@ -170,12 +242,29 @@ class Helm(support.TestCase):
             ({"settings": {"env": {"PMIX_RANK": "0"}}}, "settings.env has PMIX_RANK"),
             ({"jobs": [{"name": "a", "program": "x"}] * 2}, "two jobs have the name a"),
             ({"jobs": [{"name": "a" * 43, "program": "x"}]}, "use shorter ones"),
+            ({"evaluator": {"enabled": True}}, "evaluator.enabled needs a dataset"),
+            ({"serve": {"args": ["--rest-api-port", "80"]}}, "use serve.port"),
+            ({"serve": {"args": ["--rest-api-port=80"]}}, "use serve.port"),
+            ({"serve": {"enabled": True}, "isGpu": True}, "needs cluster.nodeSelector"),
+            ({"evaluator": {"enabled": True}, "isGpu": True, "dataset": {"claim": "x"}}, "needs cluster.nodeSelector"),
         ):
             with self.subTest(values=values):
                 ended = render(values)
                 self.assertEqual(ended.code, 1)
                 self.assertIn(expected, ended.stderr)
         self.assertIn("has a dot", render(release="a.b").stderr)
+        gpus = {"isGpu": True, "cluster": {"nodeSelector": {"gpu": "present"}}}
+        self.assertEqual(render(gpus | {"serve": {"enabled": True}}).stderr, "")
+
+    def test_names_of_objects_and_labels_are_not_too_long(self) -> None:
+        documents = self.objects(DOWNLOAD | {"jobs": [{"name": "a" * 42, "program": "x"}]})
+        longest = "rel-" + "a" * 42
+        texts = {it["metadata"]["name"] for it in documents}
+        self.assertLessEqual({f"{longest}-evaluator", f"{longest}-serve"}, texts)
+        for it in support.pods(documents):
+            texts |= set(it["spec"]["template"]["metadata"]["labels"].values())
+        self.assertIn(f"{longest}-checkpoints", texts)
+        self.assertLessEqual(max(len(text) for text in texts), 63)
 
     def test_every_value_is_used(self) -> None:
         text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
@@ -210,7 +299,8 @@ class Values(support.TestCase):
         return errors
 
     def test_good_values_are_accepted(self) -> None:
-        self.assertEqual(self.errors([values for values, _ in EQUAL]), [[]] * len(EQUAL))
+        good = [DOWNLOAD, *[values for values, _ in EQUAL]]
+        self.assertEqual(self.errors(good), [[]] * len(good))
 
     def test_wrong_values_are_refused(self) -> None:
         wrong: list[dict[str, Any]] = [
@@ -239,9 +329,31 @@ class Values(support.TestCase):
             {"dataset": {"path": "data"}},
             {"checkpoints": {"path": "/a/../b"}},
             {"checkpoints": {"size": "10GB"}},
+            {"evaluator": {"enabled": "true"}},
+            {"evaluator": {"enabled": True, "args": "--monitor accuracy"}},
+            {"evaluator": {"port": 8501}},
+            {"evaluator": None},
+            {"serve": {"enabled": 1}},
+            {"serve": {"args": [128]}},
+            {"serve": {"port": 80}},
+            {"serve": {"port": "8501"}},
+            {"serve": {"ports": 8501}},
+            {"serve": None},
         ]
         for own, errors in zip(wrong, self.errors(wrong), strict=True):
             self.assertNotEqual(errors, [], own)
+
+
+def notes(values: dict[str, Any] | None = None) -> str:
+    text = render(values).stdout
+    (found,) = [part for part in text.split("---\n") if part.startswith("# Source: NOTES.txt")]
+    return found
+
+
+def at_checkpoints(documents: list[support.Object]) -> list[support.Object]:
+    """Those whose pods mount the claim for checkpoints."""
+    volumes = [(it, [volume["name"] for volume in support.pod_of(it)["volumes"]]) for it in support.pods(documents)]
+    return [it for it, names in volumes if "checkpoints" in names]
 
 
 def comparable(document: support.Object) -> support.Object:
@@ -251,10 +363,8 @@ def comparable(document: support.Object) -> support.Object:
         it.pop("stringData")
     if it["kind"] == "PersistentVolumeClaim":
         it["metadata"].pop("annotations", None)
-        it["spec"].pop("accessModes")
     if it["kind"] == "Job":
-        it["spec"]["template"]["metadata"]["labels"].pop("checkpoint-claim", None)
-        for variable in support.trainer(it)["env"]:
+        for variable in support.trainer(it).get("env", []):
             if variable["name"] == "TF_CONFIG":
                 variable["value"] = json.loads(variable["value"])
     return it

@@ -1,3 +1,11 @@
+{{- /* Pods are those of jinja/MultiWorkerMirroredTemplate.yaml.jinja. Templates of pods and containers take a dict:
+root                the chart's context
+name                prefix of the object names
+role, task          labels: worker and its index, evaluator or serve and 0
+mountsCheckpoints   whether the pod mounts the claim for checkpoints
+job                 of a worker: its item of .Values.jobs
+*/ -}}
+
 {{- /* The prefix of a job's object names. */ -}}
 {{- define "lockstep.name" -}}
 {{- $name := printf "%s-%s" .root.Release.Name .job.name -}}
@@ -26,6 +34,10 @@
 {{- int .Values.cluster.ranksPerWorker | default $gpus | default 1 -}}
 {{- end -}}
 
+{{- define "lockstep.hasData" -}}
+{{- .Values.dataset.claim | default .Values.dataset.download -}}
+{{- end -}}
+
 {{- /* Combinations of values that the schema cannot refuse. */ -}}
 {{- define "lockstep.check" -}}
 {{- $cluster := .Values.cluster -}}
@@ -41,6 +53,17 @@
 {{- if eq (int $cluster.port) (int $cluster.statusPort) -}}
 {{- fail "cluster.port and cluster.statusPort are equal: use two ports" -}}
 {{- end -}}
+{{- if and .Values.evaluator.enabled (not (include "lockstep.hasData" .)) -}}
+{{- fail "evaluator.enabled needs a dataset: set dataset.claim or dataset.download" -}}
+{{- end -}}
+{{- range .Values.serve.args -}}
+{{- if regexMatch "^--rest-api-port(=|$)" . -}}
+{{- fail "serve.args has --rest-api-port, which the chart sets: use serve.port" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.isGpu (or .Values.evaluator.enabled .Values.serve.enabled) (not $cluster.nodeSelector) -}}
+{{- fail "isGpu with evaluator.enabled or serve.enabled needs cluster.nodeSelector: set it to labels of nodes with GPUs, since the chief must run on the node of these pods" -}}
+{{- end -}}
 {{- range $variable, $value := .Values.settings.env -}}
 {{- if regexMatch "^(TF_CONFIG|CLUSTER_CONFIG|POD_NAME|JOB_COMPLETION_INDEX|MODEL_DIR|DATA_DIR|NUM_TRAIN_EPOCH|BATCH_SIZE)$" $variable -}}
 {{- fail (printf "settings.env has %s, which the chart sets: leave it out" $variable) -}}
@@ -51,31 +74,28 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "lockstep.leastPrivilege" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- /* A service mesh sidecar would keep Jobs from completing and intercept traffic of workers. */ -}}
+{{- define "lockstep.podMetadata" -}}
+labels:
+  name: {{ .name }}
+  job: {{ .role }}
+  task: "{{ .task }}"
+  {{- if .mountsCheckpoints }}
+  checkpoint-claim: {{ .name }}-checkpoints
+  {{- end }}
+  sidecar.istio.io/inject: "false"
+annotations:
+  sidecar.istio.io/inject: "false"
+  linkerd.io/inject: disabled
+  {{- if eq .role "worker" }}
+  prometheus.io/scrape: "true"
+  prometheus.io/port: "{{ int .root.Values.cluster.statusPort }}"
+  {{- end }}
 {{- end -}}
 
-{{- define "lockstep.tfConfig" -}}
-{{- $hosts := list -}}
-{{- range $i := until (int .root.Values.cluster.workers) -}}
-{{- $hosts = append $hosts (printf "%s-worker-%d:%d" $.name $i (int $.root.Values.cluster.port)) -}}
-{{- end -}}
-{{- dict "cluster" (dict "worker" $hosts) "task" (dict "type" "worker" "index" .index) | toJson -}}
-{{- end -}}
-
-{{- /* The pod of a worker: the same as that of jinja/MultiWorkerMirroredTemplate.yaml.jinja. */ -}}
-{{- define "lockstep.pod" -}}
-{{- $values := .root.Values -}}
-{{- $cluster := $values.cluster -}}
-{{- $gpus := include "lockstep.gpus" .root | int -}}
-{{- $ranks := include "lockstep.ranks" .root | int -}}
-{{- $hasData := or $values.dataset.claim $values.dataset.download -}}
-{{- $ownShm := or $gpus (gt $ranks 1) -}}
-{{- $isChief := eq .index 0 -}}
-restartPolicy: Never
-terminationGracePeriodSeconds: {{ int $values.settings.gracePeriod }}
+{{- /* Permissions and placement of all pods. */ -}}
+{{- define "lockstep.podBasics" -}}
+{{- $cluster := .root.Values.cluster -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
@@ -87,7 +107,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   {{- end }}
   seccompProfile: {type: RuntimeDefault}
-{{- with $values.image.pullSecrets }}
+{{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
 - name: {{ . | quote }}
@@ -96,9 +116,6 @@ imagePullSecrets:
 {{- with $cluster.nodeSelector }}
 nodeSelector: {{ toJson . }}
 {{- end }}
-{{- with $cluster.runtimeClass }}
-runtimeClassName: {{ . | quote }}
-{{- end }}
 tolerations:
 {{- range $cluster.tolerations }}
 - {{ toJson . }}
@@ -106,33 +123,47 @@ tolerations:
 # Kubernetes' own default is five minutes.
 - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
 - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
-{{- if eq $cluster.affinity "spread" }}
-topologySpreadConstraints:
-- maxSkew: 1
-  topologyKey: kubernetes.io/hostname
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels: {name: {{ .name | quote }}, job: worker}
-{{- else }}
+{{- $packed := and (eq .role "worker") (eq $cluster.affinity "pack") }}
+{{- if or .mountsCheckpoints $packed }}
 affinity:
   podAffinity:
+    {{- if .mountsCheckpoints }}
+    # The volume can be attached to one node only: pods that mount it are scheduled to that node.
+    requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels: {checkpoint-claim: {{ .name }}-checkpoints}
+    {{- end }}
+    {{- if $packed }}
     preferredDuringSchedulingIgnoredDuringExecution:
     - weight: 100
       podAffinityTerm:
         topologyKey: kubernetes.io/hostname
         labelSelector:
           matchLabels: {name: {{ .name | quote }}, job: worker}
+    {{- end }}
 {{- end }}
-{{- if $values.dataset.download }}
+{{- end -}}
+
+{{- /* Image and permissions of all containers. */ -}}
+{{- define "lockstep.containerBasics" -}}
+image: {{ include "lockstep.image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* Downloads the data before a pod's container starts. */ -}}
+{{- define "lockstep.fetchData" -}}
+{{- $dataset := .root.Values.dataset -}}
 initContainers:
 - name: fetch
-  image: {{ include "lockstep.image" .root | quote }}
-  imagePullPolicy: {{ $values.image.pullPolicy }}
-  securityContext:
-    {{- include "lockstep.leastPrivilege" . | nindent 4 }}
+  {{- include "lockstep.containerBasics" . | nindent 2 }}
   # Each file is renamed into place once its SHA-256 matches.
-  command: [fetch_data.sh, {{ $values.dataset.download }}, {{ $values.dataset.path | quote }}]
-  {{- with $values.dataset.mirror }}
+  command: [fetch_data.sh, {{ $dataset.download }}, {{ $dataset.path | quote }}]
+  {{- with $dataset.mirror }}
   env:
   - {name: LOCKSTEP_DATA_MIRROR, value: {{ . | quote }}}
   {{- end }}
@@ -140,15 +171,45 @@ initContainers:
     requests: {cpu: 100m, memory: 64Mi}
     limits: {cpu: "1", memory: 256Mi}
   volumeMounts:
-  - {name: data, mountPath: {{ $values.dataset.path | quote }}}
+  - {name: data, mountPath: {{ $dataset.path | quote }}}
   - {name: tmp, mountPath: /tmp}
+{{- end -}}
+
+{{- define "lockstep.tfConfig" -}}
+{{- $hosts := list -}}
+{{- range $i := until (int .root.Values.cluster.workers) -}}
+{{- $hosts = append $hosts (printf "%s-worker-%d:%d" $.name $i (int $.root.Values.cluster.port)) -}}
+{{- end -}}
+{{- dict "cluster" (dict "worker" $hosts) "task" (dict "type" "worker" "index" .task) | toJson -}}
+{{- end -}}
+
+{{- define "lockstep.workerPod" -}}
+{{- $values := .root.Values -}}
+{{- $cluster := $values.cluster -}}
+{{- $gpus := include "lockstep.gpus" .root | int -}}
+{{- $ranks := include "lockstep.ranks" .root | int -}}
+{{- $hasData := include "lockstep.hasData" .root -}}
+{{- $ownShm := or $gpus (gt $ranks 1) -}}
+restartPolicy: Never
+terminationGracePeriodSeconds: {{ int $values.settings.gracePeriod }}
+{{ include "lockstep.podBasics" . }}
+{{- with $cluster.runtimeClass }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- if eq $cluster.affinity "spread" }}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {name: {{ .name | quote }}, job: worker}
+{{- end }}
+{{- if $values.dataset.download }}
+{{ include "lockstep.fetchData" . }}
 {{- end }}
 containers:
 - name: trainer
-  image: {{ include "lockstep.image" .root | quote }}
-  imagePullPolicy: {{ $values.image.pullPolicy }}
-  securityContext:
-    {{- include "lockstep.leastPrivilege" . | nindent 4 }}
+  {{- include "lockstep.containerBasics" . | nindent 2 }}
   command: [lockstep, launch, --]
   args: {{ concat (list .job.program) (.job.args | default list) | toJson }}
   env:
@@ -215,7 +276,7 @@ containers:
   {{- if $ownShm }}
   - {name: shm, mountPath: /dev/shm}
   {{- end }}
-  {{- if $isChief }}
+  {{- if .mountsCheckpoints }}
   - {name: checkpoints, mountPath: {{ $values.checkpoints.path | quote }}}
   {{- end }}
   {{- if $hasData }}
@@ -230,7 +291,7 @@ volumes:
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ $cluster.resources.shm | quote }}}
 {{- end }}
-{{- if $isChief }}
+{{- if .mountsCheckpoints }}
 - name: checkpoints
   persistentVolumeClaim: {claimName: {{ .name }}-checkpoints}
 {{- end }}
