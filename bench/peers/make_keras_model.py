@@ -37,6 +37,14 @@ def text_classifier() -> keras.Model:
     return keras.Model(words, layers.Dense(2)(x))
 
 
+def keras_mnist() -> keras.Model:
+    """Return the model of the program keras_mnist, for pictures in bytes."""
+    picture = keras.Input((28, 28))
+    x = layers.Reshape((28, 28, 1))(layers.Rescaling(1 / 255)(picture))
+    x = layers.Flatten()(layers.Conv2D(32, 3, activation="relu")(x))
+    return keras.Model(picture, layers.Dense(10)(layers.Dense(128, activation="relu")(x)))
+
+
 def application(constructor) -> keras.Model:
     return constructor(weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
 
@@ -46,20 +54,25 @@ MODELS = {
     "resnet50": lambda: application(keras.applications.ResNet50),
     "mobilenetv2": lambda: application(keras.applications.MobileNetV2),
     "text": text_classifier,
+    "keras_mnist": keras_mnist,
 }
 
 
 def main() -> None:
     name, examples, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     model = MODELS[name]()
-    model.compile(
-        keras.optimizers.SGD(0.01, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "keras_mnist":
+        model.compile(keras.optimizers.SGD(0.001), loss, metrics=["accuracy"])
+    else:
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss)
     model.save(folder / "model.keras")
     random = np.random.default_rng(0)
     shape = (examples, *model.input_shape[1:])
     if model.inputs[0].dtype == "int32":
         x = random.integers(0, 20_000, shape, dtype=np.int32)
+    elif name == "keras_mnist":
+        x = random.integers(0, 256, shape, dtype=np.uint8)
     else:
         x = random.random(shape, dtype=np.float32)
     y = random.integers(0, model.output_shape[-1], examples)

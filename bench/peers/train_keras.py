@@ -5,22 +5,23 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 import keras
 import numpy as np
 from common import peak_memory_mb
 
 
-class Stopwatch(keras.callbacks.Callback):
+class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.epoch_seconds: list[float] = []
         self.begun = 0.0
 
-    def on_epoch_begin(self, epoch, logs=None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.begun = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.epoch_seconds.append(time.perf_counter() - self.begun)
 
 
