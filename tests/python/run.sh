@@ -3,12 +3,13 @@
 #   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
 #   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 15 minutes
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
+#   run.sh BUILD_DIR --kills N [OPTION...]    N trainings whose workers are killed at random: see random_kills.py
 # Builds the extension module in BUILD_DIR-python. Exits with 77 and prints a line "skipped: ..." if the Python packages
 # cannot be installed.
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-  echo "usage: run.sh BUILD_DIR [--full | TEST...]" >&2
+  echo "usage: run.sh BUILD_DIR [--full | --kills N [OPTION...] | TEST...]" >&2
   exit 64
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -54,6 +55,8 @@ if [ "${1:-}" = --full ]; then
   longest=$(printf '%s\n' wheel_test fit_sources_test fit_test examples_test faults_test)
   { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$own/tests"
   exit
+elif [ "${1:-}" = --kills ]; then
+  exec "$venv/bin/python" -W ignore "$here/random_kills.py" --count "${@:2}"
 elif [ $# = 0 ]; then
   tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
     faults_test.MistakesTest examples_test.QuickTest notebooks_test.QuickTest)
