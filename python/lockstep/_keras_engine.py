@@ -16,8 +16,9 @@ import keras
 import numpy as np
 
 from lockstep import _backup, _start, _transfer
-from lockstep._arrays import as_array, holds_arrays
+from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
+from lockstep._engine_choice import holds_arrays
 from lockstep._job import Job, variables_of_templates
 from lockstep._native import DataError, DirectoryLock, IoError, UsageError
 from lockstep._sources import Source
