@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from typing import Any
 
 from model_file_support import COMPILED, SCALED, SHORT, ModelFileTest
@@ -21,8 +22,12 @@ class FollowTest(ModelFileTest):
     def test_each_backup_and_the_model_are_evaluated_until_the_job_ends(self) -> None:
         follower = self.follow("--monitor", "accuracy")
         self.assertTrue(eventually(lambda: "waiting for models of" in follower.stderr))
-        trained = self.start("--model", self.plain, *COMPILED, "--global-batch-size", 20, "--epochs", 600, workers=2)
+        trained = self.start("--model", self.plain, *COMPILED, "--global-batch-size", 20, "--epochs", 1000,
+                             "--backup-save-freq", 50)
+        self.assertTrue(eventually(lambda: any(self.model.glob("backup/fit-*.h5")), interval=0.001))
+        trained.process.send_signal(signal.SIGSTOP)  # else it may end before the evaluator looks
         self.assertTrue(eventually(lambda: (self.model / "eval" / "evaluation.json").exists(), 30))
+        trained.process.send_signal(signal.SIGCONT)
         ended = trained.end()
         self.assertEqual(ended.code, 0, str(ended))
         ended = follower.end()
@@ -32,7 +37,7 @@ class FollowTest(ModelFileTest):
         self.assertEqual(found["monitor"], "accuracy")
         self.assertEqual(found["best"]["accuracy"], max(each["accuracy"] for each in found["evaluations"]))
         last = found["evaluations"][-1]
-        self.assertEqual((last["file"], last["iteration"]), ("model.h5", 3000))
+        self.assertEqual((last["file"], last["iteration"]), ("model.h5", 5000))
         self.assertAlmostEqual(last["loss"], self.history()["evaluation"]["loss"], places=4)
         self.assertIn("The job has ended.", ended.stdout)
         kept = self.use("evaluate", "--model", self.model / "eval" / "best.h5", "--verbose", 0)
