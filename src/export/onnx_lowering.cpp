@@ -76,10 +76,10 @@ std::vector<OnnxAttribute> window_attributes(const OnnxValue& image, const Windo
           {"pads", std::move(pads)}};
 }
 
-/// The smallest factor from which ONNX computes this size: the product is rounded down.
+/// The smallest factor from which ONNX computes this size, in any precision: the product is rounded down.
 float scale_of(std::int64_t input, std::int64_t output) {
   float scale = static_cast<float>(output) / static_cast<float>(input);
-  while (static_cast<std::int64_t>(scale * static_cast<float>(input)) < output)
+  while (static_cast<double>(scale) * static_cast<double>(input) < static_cast<double>(output))
     scale = std::nextafter(scale, std::numeric_limits<float>::infinity());
   return scale;
 }
