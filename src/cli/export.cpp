@@ -45,6 +45,9 @@ void require_files(const ExportOptions& options) {
   }
   if (std::error_code unknown; !fs::exists(options.model, unknown) && !unknown)
     throw UsageError(fmt::format("there is no file {}; name a .keras or .h5 file", options.model.string()));
+}
+
+void require_not_model(const ExportOptions& options) {
   require_distinct({}, {{"--model", options.model}}, std::array{NamedFile{"--output", options.output}});
 }
 
@@ -67,6 +70,7 @@ std::string describe(const std::vector<OnnxPort>& ports) {
 void export_onnx(const ExportOptions& options, std::ostream& out) {
   require_onnx();
   require_regular({"--output", options.output});
+  require_not_model(options);
   require_writable(options.output);
   const OnnxGraph graph = lower_to_onnx(load_model(options.model, UnsupportedCompilation::note), options.opset);
   write_onnx(options.output, graph);
@@ -98,6 +102,7 @@ ExitCode export_model(std::span<const std::string> args, std::ostream& out) {
   if (format_of(options) == ExportFormat::onnx) {
     export_onnx(options, out);
   } else {
+    require_not_model(options);
     write_saved_model(options.model, options.output);
     out << printable(fmt::format("Saved {}: a SavedModel\n", options.output.string()));
   }

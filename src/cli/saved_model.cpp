@@ -21,19 +21,21 @@ namespace {
 
 constexpr int has_no_keras = 3;
 
-// Exits with has_no_keras if a package is missing.
+// Exits with has_no_keras if a package is missing. TensorFlow's logs are left out, but not why Keras failed.
 const char* const program = R"(
 import os, sys
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+errors = os.fdopen(os.dup(2), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 try:
     import tensorflow, keras
 except ImportError:
-    sys.exit(3)
+    os._exit(3)
 try:
     keras.models.load_model(sys.argv[1], compile=False).export(sys.argv[2], format="tf_saved_model", verbose=False)
 except Exception as error:
-    sys.exit(f"Keras: {error}")
+    print(f"Keras: {error}", file=errors)
+    sys.exit(1)
 )";
 
 /// Returns the exit code; has_no_keras if there is no python3.
