@@ -24,7 +24,7 @@ PURPOSE = {
     "plan": "memory, buckets, schedule",
     "parallel": "sharding, cost model",
     "options": "one row per option",
-    "export": "ONNX",
+    "export": "models as ONNX",
     "session": "one model on one rank",
     "training": "Model, fit, callbacks, options",
     "cli": "the program lockstep",

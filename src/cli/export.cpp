@@ -54,9 +54,9 @@ void require_not_model(const ExportOptions& options) {
 ExportFormat format_of(const ExportOptions& options) {
   if (options.format != ExportFormat::automatic) return options.format;
   if (options.output.extension() == ".onnx") return ExportFormat::onnx;
-  throw UsageError(fmt::format(
-      "--output is {}, whose ending names no format; end it in .onnx, or give --format onnx or saved-model",
-      options.output.string()));
+  throw UsageError(
+      fmt::format("--output is {}, whose ending names no format; end it in .onnx, or give --format onnx or saved-model",
+                  options.output.string()));
 }
 
 /// "x (batch, 28, 28)", for each.

@@ -62,8 +62,8 @@ int run_python(const fs::path& model, const fs::path& directory) {
 void write_saved_model(const fs::path& model, const fs::path& directory) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(directory, error))) {
-    throw UsageError(
-        fmt::format("--output {} exists, and a SavedModel is a new directory; choose another name", directory.string()));
+    throw UsageError(fmt::format("--output {} exists, and a SavedModel is a new directory; choose another name",
+                                 directory.string()));
   }
   create_directories_durably(directory_of(directory));
   // Keras writes many files. The directory gets its name when all of them are there.

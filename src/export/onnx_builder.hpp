@@ -1,7 +1,7 @@
-// Builds an OnnxGraph node by node. Keras' tensors have their channels last, ONNX's images have them first. A value keeps
-// the order in which it was computed; it is transposed only where an operator needs the other order, and then once. So
-// a chain of convolutions, poolings and elementwise functions transposes its image when it begins, and no pair of
-// transposes is ever left to cancel.
+// Builds an OnnxGraph node by node. Keras' tensors have their channels last, ONNX's images have them first. A value
+// keeps the order in which it was computed; it is transposed only where an operator needs the other order, and then
+// once. So a chain of convolutions, poolings and elementwise functions transposes its image when it begins, and no pair
+// of transposes is ever left to cancel.
 #pragma once
 
 #include "export/onnx_graph.hpp"

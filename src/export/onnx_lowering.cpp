@@ -1,7 +1,7 @@
-// See onnx_lowering.hpp. Starts from the layers, not from the Graph that a backend runs: there, shapes are images, scales
-// have moved into the gather of the inputs, and a loss follows. But it reads no layer's type where the layer says itself
-// how it lowers: OnnxLowering has the functions that LayerTraits<L>::lower calls, as Lowering of graph/lower.cpp has.
-// One file, because these are one class's.
+// See onnx_lowering.hpp. Starts from the layers, not from the Graph that a backend runs: there, shapes are images,
+// scales have moved into the gather of the inputs, and a loss follows. But it reads no layer's type where the layer
+// says itself how it lowers: OnnxLowering has the functions that LayerTraits<L>::lower calls, as Lowering of
+// graph/lower.cpp has. One file, because these are one class's.
 #include "export/onnx_lowering.hpp"
 
 #include "core/range.hpp"
@@ -166,15 +166,14 @@ class OnnxLowering {
     };
     std::vector<OnnxAttribute> attributes = window_attributes(x, slid);
     attributes.push_back({"dilations", along(x, slid.rows.dilation, slid.columns.dilation)});
-    attributes.push_back(
-        {"output_padding", along(x, is_image ? missing(slid.rows, x.shape[0]) : 0,
-                                 missing(slid.columns, x.shape[is_image ? 1 : 0]))});
+    attributes.push_back({"output_padding", along(x, is_image ? missing(slid.rows, x.shape[0]) : 0,
+                                                  missing(slid.columns, x.shape[is_image ? 1 : 0]))});
     // A kernel of (spatial..., filters, in) becomes (in, filters, spatial...).
     std::vector<std::string> inputs{x.name, kernel(0, false)};
     if (info().parameters.size() > 1) inputs.push_back(weight(1));
-    current_ = onnx_.add("ConvTranspose", std::move(inputs),
-                         with_channels(along(x, slid.rows.input, slid.columns.input), filters), x,
-                         std::move(attributes));
+    current_ =
+        onnx_.add("ConvTranspose", std::move(inputs),
+                  with_channels(along(x, slid.rows.input, slid.columns.input), filters), x, std::move(attributes));
   }
 
   void append_pooling(Kind kind, const Windows& windows) {
@@ -201,7 +200,8 @@ class OnnxLowering {
       operand = onnx_.add("Mul", operand, {onnx_.scalar(affine_of(info().layer).scale.front())});
     }
     const std::string op_type(operator_of(function));
-    if (function == MergeFunction::average || function == MergeFunction::maximum || function == MergeFunction::minimum) {
+    if (function == MergeFunction::average || function == MergeFunction::maximum ||
+        function == MergeFunction::minimum) {
       current_ = onnx_.add(op_type, names_of(operands), output_shape(), operands.front());
       return;
     }
@@ -393,8 +393,8 @@ class OnnxLowering {
     std::vector<std::string> constants{weight_or(layer.scale, "gamma", 1), weight_or(layer.center, "beta", 0)};
     constants.push_back(weight(next));
     constants.push_back(weight(next + 1));
-    current_ = onnx_.add("BatchNormalization", x, std::move(constants),
-                         {{"epsilon", static_cast<float>(layer.epsilon)}});
+    current_ =
+        onnx_.add("BatchNormalization", x, std::move(constants), {{"epsilon", static_cast<float>(layer.epsilon)}});
   }
 
   void append_layer_normalization() {
@@ -522,12 +522,12 @@ class OnnxLowering {
     if (!is_bilinear && std::holds_alternative<Resizing>(info().layer)) return pick_nearest_pixels();
     const OnnxValue x = onnx_.channels_first(current_);
     std::vector<float> scales;
-    for (std::size_t axis = 0; axis < x.shape.rank(); ++axis) scales.push_back(scale_of(x.shape[axis], output_shape()[axis]));
+    for (std::size_t axis = 0; axis < x.shape.rank(); ++axis)
+      scales.push_back(scale_of(x.shape[axis], output_shape()[axis]));
     scales = x.in_order(1.0F, scales);
     const auto count = static_cast<std::int64_t>(scales.size());
     std::vector<OnnxAttribute> attributes{{"mode", std::string(is_bilinear ? "linear" : "nearest")}};
-    attributes.push_back(
-        {"coordinate_transformation_mode", std::string(is_bilinear ? "half_pixel" : "asymmetric")});
+    attributes.push_back({"coordinate_transformation_mode", std::string(is_bilinear ? "half_pixel" : "asymmetric")});
     if (!is_bilinear) attributes.push_back({"nearest_mode", std::string("floor")});
     current_ = onnx_.add("Resize", {x.name, "", onnx_.floats("scales", {count}, std::move(scales))}, output_shape(), x,
                          std::move(attributes));

@@ -30,8 +30,7 @@ struct Folder {
   Folder() {
     ModelData data{Sequential{Input({2}, "x"), Dense(3, {.name = "y"})}, {}, {}};
     data.weights = weights_for(data.architecture);
-    for (NamedTensor& weight : data.weights)
-      weight.values.resize(static_cast<std::size_t>(weight.shape.elements()));
+    for (NamedTensor& weight : data.weights) weight.values.resize(static_cast<std::size_t>(weight.shape.elements()));
     save_model(model, data);
   }
 };

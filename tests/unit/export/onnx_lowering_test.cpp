@@ -1,7 +1,7 @@
 // Models as graphs of ONNX: transposes, names, weights and refusals. What the graphs compute is compared with Keras by
 // tests/interop/onnx_test.py.
-#include "export/onnx_builder.hpp"
 #include "export/onnx_lowering.hpp"
+#include "export/onnx_builder.hpp"
 #include "support/catch.hpp"
 #include "support/messages.hpp"
 #include "unit/checkpoint/random_model.hpp"
@@ -59,9 +59,10 @@ bool is_in_order(const OnnxGraph& graph) {
 }  // namespace
 
 TEST_CASE("a chain of image layers is transposed where it begins and where it ends") {
-  const OnnxGraph graph = lowered(Sequential{
-      Input({8, 8, 3}), Conv2D(4, 3, {.padding = "same", .activation = "silu"}), BatchNormalization(), ReLU(),
-      ZeroPadding2D(1), MaxPooling2D(), Rescaling(2), PReLU({.shared_axes = {1, 2}}), Conv2D(4, 1), Flatten(), Dense(2)});
+  const OnnxGraph graph =
+      lowered(Sequential{Input({8, 8, 3}), Conv2D(4, 3, {.padding = "same", .activation = "silu"}),
+                         BatchNormalization(), ReLU(), ZeroPadding2D(1), MaxPooling2D(), Rescaling(2),
+                         PReLU({.shared_axes = {1, 2}}), Conv2D(4, 1), Flatten(), Dense(2)});
   CHECK(count(graph, "Transpose") == 2);
   CHECK(is_in_order(graph));
 }
