@@ -126,7 +126,7 @@ OnnxValue OnnxBuilder::cast(const OnnxValue& value, OnnxType type) {
 }
 
 OnnxValue OnnxBuilder::reshape(const OnnxValue& value, const Shape& shape) {
-  const OnnxValue last = channels_last(value);
+  OnnxValue last = channels_last(value);
   if (last.shape == shape) return last;
   std::vector<std::int64_t> dims{-1};  // the batch
   dims.insert(dims.end(), shape.extents().begin(), shape.extents().end());
@@ -138,13 +138,13 @@ OnnxValue OnnxBuilder::reshape(const OnnxValue& value, const Shape& shape) {
 std::string OnnxBuilder::scalar(float value) { return floats("constant", {}, {value}); }
 
 std::string OnnxBuilder::integers(const std::vector<std::int64_t>& values) {
-  const std::string name = unique(layer_ + "/integers");
+  std::string name = unique(layer_ + "/integers");
   graph_.constants.push_back({.name = name, .dims = {static_cast<std::int64_t>(values.size())}, .values = values});
   return name;
 }
 
 std::string OnnxBuilder::floats(const std::string& what, std::vector<std::int64_t> dims, std::vector<float> values) {
-  const std::string name = unique(layer_ + "/" + what);
+  std::string name = unique(layer_ + "/" + what);
   graph_.constants.push_back({.name = name, .dims = std::move(dims), .values = std::move(values)});
   return name;
 }

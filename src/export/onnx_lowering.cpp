@@ -361,8 +361,8 @@ class OnnxLowering {
   }
 
   static std::vector<std::string> names_of(const std::vector<OnnxValue>& values) {
-    std::vector<std::string> names;
-    for (const OnnxValue& value : values) names.push_back(value.name);
+    std::vector<std::string> names(values.size());
+    std::ranges::transform(values, names.begin(), &OnnxValue::name);
     return names;
   }
 
@@ -374,9 +374,9 @@ class OnnxLowering {
 
   /// Multiplies each channel by a weight, and adds another to it, if the layer has them.
   void scale_channels(const std::vector<int>& parameters) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const ParameterInfo& stored = info().parameters[parameters[i]];
-      const std::string values = onnx_.per_channel(stored.name, values_of(parameters[i]), current_);
+    for (const int parameter : parameters) {
+      const ParameterInfo& stored = info().parameters[parameter];
+      const std::string values = onnx_.per_channel(stored.name, values_of(parameter), current_);
       current_ = onnx_.add(stored.name == "beta" ? "Add" : "Mul", current_, {values});
     }
   }
