@@ -4,6 +4,9 @@
 #include "layers/activation_functions.hpp"
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {

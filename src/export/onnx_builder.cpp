@@ -2,7 +2,7 @@
 #include "export/onnx_builder.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 namespace lockstep {
 

@@ -8,9 +8,12 @@
 
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
-#include <span>
+#include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 namespace lockstep {

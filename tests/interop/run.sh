@@ -41,7 +41,7 @@ one_test() {
     random_models_test.py--full) options=(--count 10) ;;
     differential_test.py--full) options=(--count 40) ;;
     onnx_test.py--full) options=(--count 30 --applications) ;;
-    tensorflow_test.py* | tf_keras_test.py*)
+    tensorflow_test.py* | tf_keras_test.py* | saved_model_test.py*)
       python=$venv_with_tensorflow/bin/python
       [ "$venv_with_tensorflow" ] || return 0
       ;;
