@@ -28,7 +28,7 @@ function(lockstep_libraries_in folder result)
     lockstep_libraries_in(${subfolder} more)
     list(APPEND libraries ${more})
   endforeach()
-  list(REMOVE_ITEM libraries lockstep_cli lockstep_serve lockstep_pmix_server)
+  list(REMOVE_ITEM libraries lockstep_cli lockstep_serve lockstep_export lockstep_pmix_server)
   set(${result} ${libraries} PARENT_SCOPE)
 endfunction()
 

@@ -25,6 +25,7 @@ PURPOSE = {
     "plan": "memory, buckets, schedule",
     "parallel": "sharding, cost model",
     "options": "one row per option",
+    "export": "models as ONNX",
     "session": "one model on one rank",
     "training": "Model, fit, callbacks, options",
     "serve": "predictions over HTTP",

@@ -2,6 +2,7 @@
 #include "cli/commands.hpp"
 
 #include "cli/cluster.hpp"
+#include "cli/export.hpp"
 #include "cli/inference.hpp"
 #include "cli/inspect.hpp"
 #include "cli/launch.hpp"
@@ -23,6 +24,7 @@ std::span<const Command> commands() {
       Command{"plan", "Print how workers would shard a model, and how long a step takes", plan},
       Command{"launch", "Run a program on all workers of a cluster; restart it when one is lost", launch},
       Command{"inspect", "Show, check or compare model files", inspect_models},
+      Command{"export", "Write a model as ONNX or SavedModel, for other programs", export_model},
       Command{"cluster", "Show the cluster of TF_CONFIG or CLUSTER_CONFIG, and which tasks answer", show_cluster},
       Command{"worker", "Train, evaluate or predict for the Python package, which starts it", work_for_caller},
   };

@@ -5,8 +5,9 @@
 //   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
 //   - complete(l): replaces defaults that depend on other fields. Optional.
 //   - infer(l, s): output shape, parameters and errors; see ShapeInference. Ranges have been checked.
-//   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
-//     the template parameter, because layers do not include the graph.
+//   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp, and OnnxLowering in
+//     export/onnx_lowering.cpp. It names operation kinds through the template parameter, because layers do not include
+//     the graph.
 //   - activation: the function of a layer that is nothing else and has no field for it. Optional.
 //   - activity_regularizer(l): the penalty of the output, for a layer that has no field of this name. Optional.
 //   - takes_trainable: false if the constructor of Keras' class has no argument `trainable`. Optional; default true.

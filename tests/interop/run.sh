@@ -40,7 +40,8 @@ one_test() {
     numerical_parity_test.py) options=(--quick) ;;
     random_models_test.py--full) options=(--count 10) ;;
     differential_test.py--full) options=(--count 40) ;;
-    tensorflow_test.py* | tf_keras_test.py*)
+    onnx_test.py--full) options=(--count 30 --applications) ;;
+    tensorflow_test.py* | tf_keras_test.py* | saved_model_test.py*)
       python=$venv_with_tensorflow/bin/python
       [ "$venv_with_tensorflow" ] || return 0
       ;;

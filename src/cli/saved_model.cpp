@@ -1,0 +1,85 @@
+// See saved_model.hpp.
+#include "cli/saved_model.hpp"
+
+#include "checkpoint/file_system.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+namespace {
+
+constexpr int has_no_keras = 3;
+
+// Exits with has_no_keras if a package is missing. TensorFlow's logs are left out, but not why Keras failed.
+const char* const program = R"(
+import os, sys
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+errors = os.fdopen(os.dup(2), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+try:
+    import tensorflow, keras
+except ImportError:
+    os._exit(3)
+try:
+    keras.models.load_model(sys.argv[1], compile=False).export(sys.argv[2], format="tf_saved_model", verbose=False)
+except Exception as error:
+    print(f"Keras: {error}", file=errors)
+    sys.exit(1)
+)";
+
+/// Returns the exit code; has_no_keras if there is no python3.
+int run_python(const fs::path& model, const fs::path& directory) {
+  std::string name = "python3";
+  std::string option = "-c";
+  std::string text = program;
+  std::string from = model.string();
+  std::string to = directory.string();
+  const std::array<char*, 6> arguments{name.data(), option.data(), text.data(), from.data(), to.data(), nullptr};
+  pid_t child = -1;
+  const int error = ::posix_spawnp(&child, name.c_str(), nullptr, nullptr, arguments.data(), environ);
+  if (error == ENOENT) return has_no_keras;
+  if (error != 0) throw_io_error("cannot start python3", error);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) throw_io_error("cannot wait for python3", errno);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+void write_saved_model(const fs::path& model, const fs::path& directory) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(directory, error))) {
+    throw UsageError(fmt::format("--output {} exists, and a SavedModel is a new directory; choose another name",
+                                 directory.string()));
+  }
+  create_directories_durably(directory_of(directory));
+  // Keras writes many files. The directory gets its name when all of them are there.
+  const fs::path temporary =
+      directory_of(directory) / fmt::format(".{}.{}.tmp", directory.filename().string(), ::getpid());
+  const int code = run_python(model, temporary);
+  if (code == 0) fs::rename(temporary, directory, error);
+  const std::error_code failed = error;
+  fs::remove_all(temporary, error);
+  if (code == has_no_keras) {
+    throw UsageError(
+        "--format saved-model runs Keras, and the python3 on PATH lacks Keras or TensorFlow; install them with "
+        "pip install keras tensorflow, or choose --format onnx");
+  }
+  if (code != 0) throw DataError(fmt::format("Keras could not export {}; its message is above", model.string()));
+  if (failed) throw_io_error("cannot write " + directory.string(), failed.value());
+}
+
+}  // namespace lockstep
