@@ -293,6 +293,6 @@ NB_MODULE(_native, module) {
       .def("barrier", &ProcessGroup::barrier, Released())
       .def("report", &ProcessGroup::report, "step"_a, "epoch"_a, "examples"_a, Released())
       .def("close", &ProcessGroup::close, Released())
-      .def("report_error", &ProcessGroup::report_error, "message"_a)
+      .def_static("report_error", &ProcessGroup::report_error, "message"_a)
       .def("fail", &ProcessGroup::fail, "message"_a, Released());
 }

@@ -1,7 +1,7 @@
 // See saved_model.hpp.
 #include "cli/saved_model.hpp"
 
-#include "checkpoint/file_system.hpp"
+#include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 

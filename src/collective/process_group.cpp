@@ -419,9 +419,7 @@ void ProcessGroup::close() {
   thread_.stop();
 }
 
-void ProcessGroup::report_error(const std::string& message) const noexcept {
-  if (state_) state_->launcher.report_error(message);
-}
+void ProcessGroup::report_error(const std::string& message) noexcept { LauncherConnection::report_error(message); }
 
 void ProcessGroup::fail(const std::string& message) noexcept {
   if (!state_) return;

@@ -104,7 +104,7 @@ class ProcessGroup {
   /// Collective: leaves the world when all ranks have called it.
   void close();
   /// Tells the launcher, if there is one, why this process ends.
-  void report_error(const std::string& message) const noexcept;
+  static void report_error(const std::string& message) noexcept;
   /// Tells the other ranks that this one failed, if they call a collective within a second.
   void fail(const std::string& message) noexcept;
 

@@ -70,7 +70,7 @@ class DirectoryLock {
   [[nodiscard]] bool is_of_another_directory(const DirectoryRecord& record) const;
   [[noreturn]] void refuse(bool may_be_mended_by_restart, const std::string& problem) const;
   [[noreturn]] void refuse_other_directory() const;
-  void continue_from(const DirectoryRecord& last);
+  void continue_from(const DirectoryRecord& record);
   void adopt(const DirectoryOwner& last);
   void record();
   [[nodiscard]] DirectoryRecord to_record() const;
