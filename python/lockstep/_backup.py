@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
 import os
 import pickle
+import secrets
 import sys
 import zipfile
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep._fork import close_in_forked_children
 from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
 
@@ -152,7 +155,7 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
         return
     backup.ranks = [pickle.loads(part) for part in parts]
     path = directory / FILE
-    temporary = directory / f".{FILE}.{os.getpid()}"
+    temporary = directory / f".{FILE}.{secrets.token_hex(8)}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -161,6 +164,7 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
             os.fsync(file.fileno())
         _hold(directory).require_held()
         temporary.replace(path)
+        sync_directory(directory)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, Error):
@@ -169,6 +173,18 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
     except UsageError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable, on file systems that can. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of some network file systems
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _hold(directory: Path) -> DirectoryLock:
@@ -180,6 +196,7 @@ def _hold(directory: Path) -> DirectoryLock:
     if held is None:
         held = group().lock_directory(directory, Path(sys.argv[0]).name)
         _held[directory.absolute()] = held
+        close_in_forked_children(held)
     return held
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,13 +40,12 @@ from lockstep._engine_choice import (
 )
 from lockstep._examples import as_examples, as_validation, collect, find_bytes, write_examples
 from lockstep._job import Job, Message
-from lockstep._native import IoError, UsageError
+from lockstep._native import UsageError
 from lockstep._passes import AllPasses, Passes
 from lockstep._sources import examples_of
 from lockstep._transfer import lost_in_file
 
 # In backup_dir: the model that a training began with, so that one made anew goes on with it.
-_START_MODEL = "start.keras"
 
 
 def fit(
@@ -202,7 +200,7 @@ def fit(
         validation = as_validation(validation_data) if validation_source is None else collect(validation_source)
     build(model, data)
     _build_optimizer(model)
-    with Job() as job, _start.owned(directory) as locks:
+    with Job() as job, _start.owned(directory) as owned:
         state = job.memory_file("state")
         both = [data] if validation is None else [data, validation]
         as_bytes = find_bytes(both)
@@ -218,8 +216,7 @@ def fit(
         if lost is not None:
             raise UsageError(f"{lost}, since a callback's on_train_begin; set it before lockstep.fit")
         path = write_model(job, model)
-        if directory is not None:
-            path = _keep_start(directory, path, facts if begun is None else None)
+        owned.keep(facts if begun is None else None, Path(path))
         written = write_examples(job, data, as_bytes)
         written_validation = None if validation is None else write_examples(job, validation, as_bytes)
         passes: list[Passes] = []
@@ -232,7 +229,7 @@ def fit(
             )
         description: Message = {
             "kind": "fit",
-            "model": path,
+            "model": str(owned.model() or path),
             "data": written | {"refilled": source is not None},
             "validation": written_validation and written_validation | {"refilled": validation_source is not None},
             "validation_split": 0.0 if validation is not None else validation_split,
@@ -252,11 +249,10 @@ def fit(
         command += ["--epochs", str(epochs), "--backup-dir", str(directory or job.folder / "backup")]
         command += ["--resume", "auto" if resume else "never"]
         command += ["--deterministic"]  # else the parallelism would follow the clock, and the bits with it
-        job.start(workers, command, locks)
+        job.start(workers, command, owned.locks)
         training.run(job, lambda: load_state(model, job, state), AllPasses(passes))
         job.end()
-        if directory is not None:
-            _start.forget(directory, _START_MODEL)
+        owned.forget()
     return model.history
 
 
@@ -275,16 +271,3 @@ def _check_class_weight(class_weight: Any) -> None:
 def _build_optimizer(model: Any) -> None:
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-
-
-def _keep_start(directory: Path, path: str, facts: dict[str, Any] | None) -> str:
-    """Return the path of the model with which a training began. With facts it begins now, with the model in `path`."""
-    kept = directory / _START_MODEL
-    try:
-        if facts is not None:
-            _start.forget_facts(directory)
-            shutil.copyfile(path, kept)
-            _start.keep(directory, facts)  # last: it says that the model is whole
-    except OSError as error:
-        raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
-    return str(kept)

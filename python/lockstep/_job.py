@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from lockstep._fork import close_in_forked_children
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import find_command
@@ -138,6 +139,7 @@ class Job:
     ) -> None:
         """Start the workers, which take over the locks; the option --channel is appended to their command."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        close_in_forked_children(self._socket)  # rank 0 lives until the last of its copies is closed
         # The limits of silence are for jobs that nobody watches: here a callback of the caller may take any time.
         launch = [find_command(), "launch", "--workers", str(workers), "--busy-timeout", "0", "--"]
         kept = [lock.fileno() for lock in locks]
@@ -209,6 +211,7 @@ class Job:
     def end(self) -> None:
         """End the launcher and the workers if they are still running."""
         if self._socket is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)  # also for processes that this one has forked
             self._socket.close()  # rank 0 ends then, and the launcher the others
             self._socket = None
         if self._process is None:

@@ -115,7 +115,7 @@ def fit(
     build(model, keras.tree.map_structure(lambda array: array[:1], _first_batch(arrays)))
     if workers > 1:
         _refuse_losses_that_are_sums(model, keras.tree.map_structure(lambda array: array[:2], _first_batch(arrays)))
-    with Job() as job, _start.owned(backup_dir) as locks:
+    with Job() as job, _start.owned(backup_dir) as owned:
         begun, facts = _start.take(
             backup_dir, resume, model, (seed, drawn_seed), [_describe(each) for each in (given, validation)],
             engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
@@ -130,10 +130,9 @@ def fit(
             (job.folder / "model").write_bytes(_transfer.dump(model))
             start = _backup.Backup(0, 0, 0, 0, {}, {}, [to_array(variable) for variable in variables_of(model)])
             (job.folder / "start").write_bytes(start.to_bytes())
-            if backup_dir is not None and begun is None:
-                _start.keep(backup_dir, facts)
         except OSError as error:
             raise IoError(f"cannot write for the workers: {error}") from error
+        owned.keep(facts if begun is None else None)
         streams: dict[str, Stream] = {}
         if isinstance(given, Source):
             streams["training"] = Stream(job, given, workers)
@@ -163,11 +162,10 @@ def fit(
             shows_weights=looks_at_weights(callbacks),
             settings=settings(),
         )
-        start_workers(job, workers, described, locks)
+        start_workers(job, workers, described, owned.locks)
         training.run(job, lambda: _load_state(model, Path(state.path)), Streams(streams))
         job.end()
-        if backup_dir is not None:
-            _start.forget(backup_dir)
+        owned.forget()
     return model.history
 
 

@@ -9,9 +9,12 @@ import contextlib
 import hashlib
 import inspect
 import json
+import os
 import re
+import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -20,10 +23,12 @@ import keras
 import numpy as np
 
 from lockstep import _backup
+from lockstep._backup import sync_directory
+from lockstep._fork import close_in_forked_children
 from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_directory
 from lockstep._transfer import describe_variables
 
-_FACTS = "start.json"
+_FACTS, _MODEL = ".lockstep-start.json", ".lockstep-start.keras"  # of what begins here, not of a user
 
 # What must be as it was, and how to say so.
 _MUST_MATCH = {
@@ -51,14 +56,61 @@ _PROGRAM = "lockstep.fit"  # the owner of a directory, in messages
 _owned: set[Path] = set()  # by threads of this process, which share its locks
 
 
-@contextlib.contextmanager
-def owned(directory: Path | None) -> Iterator[list[DirectoryLock]]:
-    """Hold a directory for this training, and yield its lock, which the job's launcher inherits; none for None.
+@dataclass(frozen=True)
+class Owned:
+    """A directory in which this process trains; None if it keeps no backups."""
 
-    Raises PeerError if another process trains there, and UsageError if another thread does.
+    directory: Path | None = None
+    locks: Sequence[DirectoryLock] = ()  # which the job's launcher inherits
+    identity: tuple[int, int] = (0, 0)
+
+    def keep(self, begins_with: dict[str, Any] | None, model: Path | None = None) -> None:
+        """Write down the facts of a training that begins, and its model. Raises IoError."""
+        if self.directory is None or begins_with is None:
+            return
+        try:
+            (self.directory / _FACTS).unlink(missing_ok=True)
+            if model is not None:
+                _replace(self.directory / _MODEL, model.read_bytes())
+            _replace(self.directory / _FACTS, json.dumps(begins_with).encode())  # last: it says that the model is whole
+        except OSError as error:
+            raise IoError(f"cannot use the backup_dir {self.directory}: {error}") from error
+
+    def model(self) -> Path | None:
+        """Return the file of the model with which a training began."""
+        return None if self.directory is None else self.directory / _MODEL
+
+    def forget(self) -> None:
+        """Remove backups and what `keep` wrote, and the directory if nothing else is in it.
+
+        The launcher has ended, and with it the lock. If another job has the directory now, or its path leads to another
+        one, leaves all to that one.
+        """
+        if self.directory is None:
+            return
+        try:
+            if _identity_of(self.directory) != self.identity:
+                raise UsageError("it is not the directory that this training took; it was moved or replaced meanwhile")
+            lock = lock_directory(self.directory, _PROGRAM)
+            for pattern in (*_BACKUPS, f"{_FACTS}*", f"{_MODEL}*"):  # and what a killed process left of the latter
+                for path in self.directory.glob(pattern):
+                    path.unlink(missing_ok=True)
+        except (Error, OSError) as error:  # the training is complete
+            print(f"warning: the backups in {self.directory} are left: {error}", file=sys.stderr)
+            return
+        lock.release()
+        with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
+            self.directory.rmdir()
+
+
+@contextlib.contextmanager
+def owned(directory: Path | None) -> Iterator[Owned]:
+    """Hold a directory for this training. Raises PeerError if another process trains there.
+
+    Raises UsageError if another thread does.
     """
     if directory is None:
-        yield []
+        yield Owned()
         return
     place = directory.resolve()
     if place in _owned:
@@ -68,7 +120,28 @@ def owned(directory: Path | None) -> Iterator[list[DirectoryLock]]:
         stack.callback(_owned.discard, place)
         lock = lock_directory(directory, _PROGRAM)
         stack.callback(lock.close)
-        yield [lock]
+        close_in_forked_children(lock)
+        yield Owned(directory, [lock], _identity_of(directory))
+
+
+def _identity_of(directory: Path) -> tuple[int, int]:
+    status = directory.stat()
+    return status.st_dev, status.st_ino
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, also through a hard link, which then names another file. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
 
 
 def take(
@@ -190,34 +263,6 @@ def _parsed(fact: Any) -> Any:
 
 def _has_backups(directory: Path) -> bool:
     return any(True for pattern in _BACKUPS for _ in directory.glob(pattern))
-
-
-def forget_facts(directory: Path) -> None:
-    """Let a training that begins now not be taken for an earlier one. Raises OSError."""
-    (directory / _FACTS).unlink(missing_ok=True)
-
-
-def keep(directory: Path, begins_with: dict[str, Any]) -> None:
-    """Write down the facts of a training that begins. Raises OSError."""
-    (directory / _FACTS).write_text(json.dumps(begins_with))
-
-
-def forget(directory: Path, *files: str) -> None:
-    """Remove backups, what `keep` wrote, and other files, and the directory if nothing else is in it.
-
-    The launcher has ended, and with it the lock. If another job has the directory now, leaves all to that one.
-    """
-    try:
-        lock = lock_directory(directory, _PROGRAM)
-        backups = [path.name for pattern in _BACKUPS for path in directory.glob(pattern)]
-        for name in (*backups, _FACTS, *files):
-            (directory / name).unlink(missing_ok=True)
-    except (Error, OSError) as error:  # the training is complete
-        print(f"warning: the backups in {directory} are left: {error}", file=sys.stderr)
-        return
-    lock.release()
-    with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
-        directory.rmdir()
 
 
 def describe_compilation(model: Any) -> str:

@@ -172,8 +172,11 @@ class BackupAndRestore(AverageMetrics):
     def _require_same_training(self, backup: _backup.Backup, now: dict[str, Any]) -> None:
         different = None
         if is_chief():
-            start = backup.begun.get(str(self._fit)) or now
-            different = _start.other_training(start, now) if start else None
+            start = backup.begun.get(str(self._fit), {})
+            if bool(start) != bool(now):  # lockstep.fit keeps its facts beside the backup
+                different = "lockstep.fit" if now else "lockstep.callbacks.BackupAndRestore"
+            elif start:
+                different = _start.other_training(start, now)
             if start and different is None:
                 different = _start.other_shards(start["shards"], now["shards"], backup.position["current"])
         different = broadcast(different)

@@ -153,7 +153,7 @@ class HeldDirectory {
 };
 
 void add_locks(nb::module_& module) {
-  nb::class_<HeldDirectory>(module, "DirectoryLock")
+  nb::class_<HeldDirectory>(module, "DirectoryLock", nb::is_weak_referenceable())
       .def("require_held", &HeldDirectory::require_held, nb::call_guard<nb::gil_scoped_release>())
       .def("release", &HeldDirectory::release, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &HeldDirectory::close)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 import unittest
+import warnings
+from pathlib import Path
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -12,7 +16,7 @@ import keras
 import lockstep
 import numpy as np
 from fit_support import BATCH, Collect, FitTest, data, make_model
-from lockstep._start import describe_compilation, forget, owned
+from lockstep._start import Owned, describe_compilation, owned
 from support import directory_of_another_job
 
 
@@ -133,12 +137,65 @@ class FullTest(FitTest):
     def test_a_job_that_takes_the_directory_at_the_end_keeps_its_files(self) -> None:
         (self.folder / "backup.npz").touch()
         (self.folder / "fit-1-step-0000000005.h5").touch()
+        with owned(self.folder) as held:
+            pass
         with directory_of_another_job(self.folder):
-            forget(self.folder)
+            held.forget()
         self.assertTrue((self.folder / "backup.npz").exists())
-        forget(self.folder)
+        held.forget()
         self.assertFalse(self.folder.exists())
         self.folder.mkdir()  # for tearDown
+
+    def test_a_link_that_leads_elsewhere_at_the_end_is_left_alone(self) -> None:
+        mine, other, latest = (self.folder / name for name in ("mine", "other", "latest"))
+        for directory in (mine, other):
+            directory.mkdir()
+            (directory / "backup.npz").touch()
+        latest.symlink_to(mine)
+        with owned(latest) as held:
+            pass
+        latest.unlink()
+        latest.symlink_to(other)
+        held.forget()
+        self.assertTrue((other / "backup.npz").exists())
+
+    def test_a_training_in_a_copy_by_hard_links_leaves_the_original(self) -> None:
+        original, copied = self.folder / "original", self.folder / "copy"
+        for directory in (original, copied):
+            directory.mkdir()
+        model = self.folder / "model.keras"
+        model.write_text("the original's")
+        Owned(original).keep({"seed": 1}, model)
+        before = {path.name: path.read_bytes() for path in original.iterdir()}
+        for name in before:
+            os.link(original / name, copied / name)
+        model.write_text("the copy's")
+        Owned(copied).keep({"seed": 2}, model)
+        self.assertEqual({path.name: path.read_bytes() for path in original.iterdir()}, before)
+        self.assertEqual(before.keys(), {path.name for path in copied.iterdir()})
+
+    def test_no_forked_process_keeps_the_job_alive(self) -> None:
+        x, y = data()
+        children: list[int] = []
+
+        def fork(model: Any, epoch: int) -> None:
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            children.append(child)
+
+        begin = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # JAX has threads
+            lockstep.fit(make_model(), x, y, verbose=0, backup_dir=self.folder / "kept", callbacks=[Collect(fork)])
+        try:
+            for opened in Path(f"/proc/{children[0]}/fd").iterdir():
+                self.assertNotIn(".lockstep.lock", str(opened.readlink()))
+        finally:
+            os.kill(children[0], signal.SIGKILL)
+            os.waitpid(children[0], 0)
+        self.assertLess(time.monotonic() - begin, 60)
 
     def test_a_loss_is_known_by_its_code(self) -> None:
         def described(factor: float) -> str:

@@ -112,6 +112,15 @@ class BackupTest(JobTest):
             with self.assertRaisesRegex(ValueError, "cannot use the backup .*remove it"):
                 _backup.read(self.folder)
 
+    def test_a_backup_of_lockstep_fit_is_not_taken_for_that_of_a_program(self) -> None:
+        _backup.write(self.folder, self.backup(), _backup.RankState())
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(lockstep.DistributedOptimizer(keras.optimizers.SGD()), "mse")
+        x, y = np.zeros((4, 3)), np.zeros(4)
+        callback = lockstep.callbacks.BackupAndRestore(self.folder)
+        with self.assertRaisesRegex(lockstep.UsageError, "holds the backup of a training with lockstep.fit"):
+            model.fit(lockstep.shard(x, y, batch_size=2), verbose=0, callbacks=[callback])
+
     def test_leftovers_of_a_killed_chief_are_removed(self) -> None:
         (self.folder / f".{_backup.FILE}.1").write_bytes(b"half")
         self.assertIsNone(_backup.read(self.folder))

@@ -51,7 +51,7 @@ class StartTest(unittest.TestCase):
         arguments |= {"initial_epoch": 0, "validation_freq": 1}
         begun, facts = _start.take(self.directory, resume, model, (5, 5), data, **arguments)
         if begun is None:
-            _start.keep(self.directory, facts)
+            _start.Owned(self.directory).keep(facts)
         return begun
 
     def back_up(self) -> None:
