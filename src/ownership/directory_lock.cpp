@@ -85,8 +85,10 @@ void DirectoryLock::refuse_other_directory() const {
 }
 
 void DirectoryLock::continue_from(const DirectoryRecord& record) {
-  const DirectoryOwner& last = record.owner;
-  other_job_has_finished_ = last.has_finished && last.job != owner_.job && !is_of_another_directory(record);
+  const DirectoryOwner& last = record.owner_of_files();
+  const bool is_of_here = !is_of_another_directory(record);
+  other_job_has_finished_ = last.has_finished && last.job != owner_.job && is_of_here;
+  if (is_of_here && has_files(last)) before_ = last;
   // A new launcher of the job counts generations from 1 again.
   const bool is_same_job = last.job == owner_.job && owner_.outlives_launchers &&
                            !are_known_to_differ(last.command, owner_.command) &&
@@ -158,6 +160,7 @@ bool DirectoryLock::try_to_share(FileDescriptor file, const std::optional<Direct
   };
   if (record && record->process == process_identity()) {
     adopt(record->owner);
+    before_ = record->before;
     file_ = std::move(file);
     return true;
   }
@@ -282,7 +285,8 @@ DirectoryRecord DirectoryLock::to_record() const {
           .process = process_identity(),
           .keeper = keeper_,
           .path_digest = digest_of_path(path_),
-          .directory_inode = inode_of(directory_)};
+          .directory_inode = inode_of(directory_),
+          .before = has_files(owner_) ? std::nullopt : before_};
 }
 
 void DirectoryLock::record() {

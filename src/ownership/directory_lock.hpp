@@ -82,6 +82,7 @@ class DirectoryLock {
   std::filesystem::path path_;
   FileDescriptor directory_;  ///< tells whether the path still names the same one
   DirectoryOwner owner_;
+  std::optional<DirectoryOwner> before_;  ///< whose files are there until this job writes some
   std::string keeper_;
   bool other_job_has_finished_ = false;
   std::optional<double> dead_since_;  ///< when the lock was first seen to outlive its owner

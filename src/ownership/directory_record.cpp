@@ -50,6 +50,54 @@ nlohmann::json read_json(const FileDescriptor& file, const fs::path& path) {
                   " is damaged: it is not the record of a job; remove it if no job uses this directory any more");
 }
 
+std::string text_of(const nlohmann::json& json, const char* key) {
+  const auto value = json.find(key);
+  return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+std::uint64_t number_of(const nlohmann::json& json, const char* key) {
+  const auto value = json.find(key);
+  return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
+}
+
+bool flag_of(const nlohmann::json& json, const char* key) {
+  const auto value = json.find(key);
+  return value != json.end() && *value == true;
+}
+
+DirectoryOwner owner_from(const nlohmann::json& json) {
+  return {.job = text_of(json, "job"),
+          .command = text_of(json, "command"),
+          .contents = {.settings = text_of(json, "settings"), .origin = text_of(json, "origin")},
+          .launch = text_of(json, "launch"),
+          .generation = number_of(json, "generation"),
+          .program = text_of(json, "program"),
+          .host = text_of(json, "host"),
+          .has_begun = flag_of(json, "has_begun"),
+          .has_finished = flag_of(json, "has_finished"),
+          .model = text_of(json, "model"),
+          .model_digest = text_of(json, "model_digest"),
+          .has_overwritten_origin = flag_of(json, "has_overwritten_origin"),
+          .nonfinite_step = number_of(json, "nonfinite_step")};
+}
+
+nlohmann::json to_json(const DirectoryOwner& owner) {
+  return {{"job", owner.job},
+          {"command", owner.command},
+          {"settings", owner.contents.settings},
+          {"origin", owner.contents.origin},
+          {"launch", owner.launch},
+          {"generation", owner.generation},
+          {"program", owner.program},
+          {"host", owner.host},
+          {"has_begun", owner.has_begun},
+          {"has_finished", owner.has_finished},
+          {"model", owner.model},
+          {"model_digest", owner.model_digest},
+          {"has_overwritten_origin", owner.has_overwritten_origin},
+          {"nonfinite_step", owner.nonfinite_step}};
+}
+
 }  // namespace
 
 fs::path record_file_in(const fs::path& directory) { return directory / ".lockstep.lock"; }
@@ -60,62 +108,28 @@ std::string digest_of_path(const fs::path& directory) {
   return to_hex(fnv1a((unknown ? directory : absolute.lexically_normal()).native()));
 }
 
+bool has_files(const DirectoryOwner& owner) noexcept {
+  return owner.has_begun || owner.has_finished || owner.has_overwritten_origin;
+}
+
 std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const fs::path& path) {
   const nlohmann::json json = read_json(file, path);
   if (json.is_null()) return std::nullopt;
-  const auto text = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
-  };
-  const auto number = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
-  };
-  const auto flag = [&json](const char* key) {
-    const auto value = json.find(key);
-    return value != json.end() && *value == true;
-  };
-  return DirectoryRecord{{.job = text("job"),
-                          .command = text("command"),
-                          .contents = {.settings = text("settings"), .origin = text("origin")},
-                          .launch = text("launch"),
-                          .generation = number("generation"),
-                          .program = text("program"),
-                          .host = text("host"),
-                          .has_begun = flag("has_begun"),
-                          .has_finished = flag("has_finished"),
-                          .model = text("model"),
-                          .model_digest = text("model_digest"),
-                          .has_overwritten_origin = flag("has_overwritten_origin"),
-                          .nonfinite_step = number("nonfinite_step")},
-                         text("process"),
-                         text("keeper"),
-                         text("path_digest"),
-                         number("directory_inode")};
+  DirectoryRecord record{owner_from(json), text_of(json, "process"), text_of(json, "keeper"),
+                         text_of(json, "path_digest"), number_of(json, "directory_inode")};
+  if (const auto before = json.find("before"); before != json.end() && before->is_object())
+    record.before = owner_from(*before);
+  return record;
 }
 
 int write_record(const FileDescriptor& file, const DirectoryRecord& record) {
-  const DirectoryOwner& owner = record.owner;
-  std::string text = nlohmann::json{{"job", owner.job},
-                                    {"command", owner.command},
-                                    {"settings", owner.contents.settings},
-                                    {"origin", owner.contents.origin},
-                                    {"launch", owner.launch},
-                                    {"generation", owner.generation},
-                                    {"program", owner.program},
-                                    {"host", owner.host},
-                                    {"has_begun", owner.has_begun},
-                                    {"has_finished", owner.has_finished},
-                                    {"model", owner.model},
-                                    {"model_digest", owner.model_digest},
-                                    {"has_overwritten_origin", owner.has_overwritten_origin},
-                                    {"nonfinite_step", owner.nonfinite_step},
-                                    {"process", record.process},
-                                    {"keeper", record.keeper},
-                                    {"path_digest", record.path_digest},
-                                    {"directory_inode", record.directory_inode}}
-                         .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                     "\n";
+  nlohmann::json json = to_json(record.owner);
+  json["process"] = record.process;
+  json["keeper"] = record.keeper;
+  json["path_digest"] = record.path_digest;
+  json["directory_inode"] = record.directory_inode;
+  if (record.before) json["before"] = to_json(*record.before);
+  std::string text = json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.
   constexpr std::size_t usual_bytes = 1024;
   struct stat status {};

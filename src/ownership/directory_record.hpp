@@ -36,17 +36,24 @@ struct DirectoryOwner {
 };
 
 struct DirectoryRecord {
-  DirectoryOwner owner;               ///< without outlives_launchers
-  std::string process;                ///< process_identity() of the owner
-  std::string keeper;                 ///< that of the process that keeps its lock; empty: none
-  std::string path_digest;            ///< digest_of_path()
-  std::uint64_t directory_inode = 0;  ///< differs in a copy of the directory by hard links; 0: unknown
+  DirectoryOwner owner;                       ///< without outlives_launchers
+  std::string process;                        ///< process_identity() of the owner
+  std::string keeper;                         ///< that of the process that keeps its lock; empty: none
+  std::string path_digest;                    ///< digest_of_path()
+  std::uint64_t directory_inode = 0;          ///< differs in a copy of the directory by hard links; 0: unknown
+  std::optional<DirectoryOwner> before = {};  ///< whose files the directory has, as long as `owner` has written none
+
+  /// Whose files the directory has. A job that was refused, or died before it began, leaves it its owner.
+  [[nodiscard]] const DirectoryOwner& owner_of_files() const noexcept { return before ? *before : owner; }
 };
 
 [[nodiscard]] std::filesystem::path record_file_in(const std::filesystem::path& directory);
 
 /// Of the directory's absolute path, which may be longer than a record.
 [[nodiscard]] std::string digest_of_path(const std::filesystem::path& directory);
+
+/// Whether the job has written or removed files.
+[[nodiscard]] bool has_files(const DirectoryOwner& owner) noexcept;
 
 /// Nothing if the file is empty. Fields that are missing or of another type are empty. `path`: of the file, for
 /// messages. Throws IoError if it cannot be read, and DataError if it holds something else: then nobody may take it for

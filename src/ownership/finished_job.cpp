@@ -64,28 +64,30 @@ bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
     return false;
   }
   const std::optional<DirectoryRecord> record = read_record(file, path);
-  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
-  if (const std::string& model = record->owner.model; !model.empty()) {
+  if (!record) return false;
+  const DirectoryOwner& last = record->owner_of_files();
+  if (!last.has_finished || last.job != job.job) return false;
+  if (const std::string& model = last.model; !model.empty()) {
     std::error_code error;
     const bool is_there = fs::exists(directory / model, error);
     if (error) throw_io_error("cannot read " + (directory / model).string(), error.value());
     if (!is_there) return false;
   }
-  const JobContents& contents = record->owner.contents;
+  const JobContents& contents = last.contents;
   const char* difference = nullptr;
-  if (are_known_to_differ(record->owner.command, job.command)) {
+  if (are_known_to_differ(last.command, job.command)) {
     difference = "another command line or other variables";
   } else if (are_known_to_differ(contents.settings, job.contents.settings)) {
     difference = "another model, other data or other settings";
-  } else if (are_known_to_differ(contents.origin, job.contents.origin) && !record->owner.has_overwritten_origin) {
+  } else if (are_known_to_differ(contents.origin, job.contents.origin) && !last.has_overwritten_origin) {
     difference = "other initial weights";
   }
-  if (difference == nullptr && !record->owner.model_digest.empty() &&
-      digest_of_file(directory / record->owner.model) != record->owner.model_digest) {
+  if (difference == nullptr && !last.model_digest.empty() &&
+      digest_of_file(directory / last.model) != last.model_digest) {
     throw UsageError(
         fmt::format("job {} has finished, but {} is not the model that it wrote; restore that one, or remove the file "
                     "to train again",
-                    printable(job.job), (directory / record->owner.model).string()));
+                    printable(job.job), (directory / last.model).string()));
   }
   if (difference == nullptr) return true;
   throw UsageError(

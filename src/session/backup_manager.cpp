@@ -119,20 +119,23 @@ void BackupManager::restore(int epochs) {
                       "remove them, or choose another --backup-dir",
                       directory_.path().string()));
     }
-    lock.record_begin();
-    if (ignores_backups) return std::nullopt;
+    if (ignores_backups) {
+      lock.record_begin();
+      return std::nullopt;
+    }
     const auto check = [&](const LoadedBackup& backup) {
       const TrainingState state = deserialize_training_state(*backup.model.training_state, backup.path.string());
       check_same_job(backup.path.string(), state, epochs, lock.has_overwritten_origin());
       check_usable(backup.path.string(), backup.model, state);
     };
-    if (auto newest = directory_.newest(fit_, check, log_warning))
-      return LoadedModel{newest->path.string(), std::move(newest->model)};
-    if (resume == Resume::require && fit_ == 1) {
+    auto newest = directory_.newest(fit_, check, log_warning);
+    if (!newest && resume == Resume::require && fit_ == 1) {
       throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
                        "; name the right --backup-dir, or use --resume auto");
     }
-    return std::nullopt;
+    lock.record_begin();  // a job that is refused leaves the directory to the one whose backups are there
+    if (!newest) return std::nullopt;
+    return LoadedModel{newest->path.string(), std::move(newest->model)};
   };
   run_context.writer().wait();
   const std::optional<LoadedModel> backup = read_on_chief(run_context, find);

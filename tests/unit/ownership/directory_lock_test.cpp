@@ -319,7 +319,9 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
   owner = second;
   CHECK(!begun_in(9));
   owner = first;
-  CHECK(!begun_in(9));
+  CHECK(begun_in(9));  // the second job has written nothing
+  DirectoryLock(scratch.path(), second).record_begin();
+  CHECK(!begun_in(10));
 }
 
 TEST_CASE("a finished job's record stays for its later launchers, and another job replaces it") {
@@ -498,6 +500,34 @@ TEST_CASE("a snapshot of a running job by hard links is a directory of its own")
   fs::remove(original / ".lockstep.lock");  // the file itself is still there, by its other name
   owner.generation = 3;
   CHECK_NOTHROW(DirectoryLock(original, owner, keeper));
+}
+
+TEST_CASE("a job that is refused leaves the directory to the one whose files are there") {
+  const ScratchDirectory scratch;
+  DirectoryOwner owner = first;
+  owner.outlives_launchers = true;
+  const DirectoryOwner third{.job = "job-3", .generation = 1};
+  { DirectoryLock(scratch.path(), owner).record_begin(); }
+  { const DirectoryLock refused(scratch.path(), second); }
+  { const DirectoryLock refused(scratch.path(), third); }
+  {
+    DirectoryLock again(scratch.path(), owner);
+    CHECK(again.has_begun());
+    again.record_finish();
+    again.release_finished(true);
+  }
+  {
+    DirectoryLock other(scratch.path(), second);
+    CHECK(other.other_job_has_finished());
+    CHECK(has_finished(scratch.path(), owner));
+  }
+  {
+    DirectoryLock other(scratch.path(), third);
+    CHECK(other.other_job_has_finished());
+    other.record_begin();
+  }
+  CHECK(!has_finished(scratch.path(), owner));
+  CHECK(!DirectoryLock(scratch.path(), owner).has_begun());
 }
 
 TEST_CASE("what a finished job left is told from a copy of it") {
