@@ -187,6 +187,27 @@ class JobIdentityTest(CommandTest):
         self.assertIn("Saved", self.succeed(*short, LOCKSTEP_JOB_ID="one").stdout)
         self.assertTrue((self.model / "model.h5").exists())
 
+    def test_a_refused_job_leaves_the_first_its_backups(self) -> None:
+        def launch(job: str, *options: object) -> Running:
+            command = [program("lockstep"), "launch", "--workers", "1", "--job-id", job, "--max-restarts", "0", "--",
+                       *self.command(*EACH_STEP, *LONG, "--steps-per-epoch", 5, *options)]
+            return Running(command, self.cwd, {})
+
+        never = ("--resume", "never")
+        first = launch("one", *never)
+        self.assertTrue(eventually(lambda: len(self.backups()) >= 2, 60))
+        first.process.kill()
+        self.assertTrue(eventually(lambda: not first.processes("keras_mnist")))
+        first.end()
+        refused = launch("two", "--seed", 4).end()
+        self.assertEqual(refused.code, USAGE, str(refused))
+        self.assertIn("is a backup of another job", refused.stderr)
+        again = launch("one", *never)
+        self.assertTrue(eventually(lambda: "Resuming from" in again.stdout, 60), again.stdout + again.stderr)
+        again.process.kill()
+        self.assertTrue(eventually(lambda: not again.processes("keras_mnist")))
+        again.end()
+
     def test_resume_never_starts_a_refused_job_anew(self) -> None:
         job = {"LOCKSTEP_JOB_ID": "one", "LOCKSTEP_RESUME": "never"}
         self.kill_after_backups(*LONG, "--steps-per-epoch", 5, **job)
