@@ -4,7 +4,7 @@
     PYTHON bench/python_engines.py BUILD_DIR [--only scaling peers fit] [--repeats 3] [--save [FILE]]
 
 PYTHON has Keras, TensorFlow, PyTorch and JAX. BUILD_DIR has bin/lockstep; the package is in BUILD_DIR-python/site,
-where tests/python/run.sh puts it. On two quiet cores the whole takes about 12 minutes: 24 runs of ResNet-20 of some 20
+where tests/python/run.sh puts it. On two quiet cores the whole should take about 12 minutes: 24 runs of ResNet-20 of some 20
 seconds each, most of it imports and compilation, and 18 of keras_mnist's model of some 10 seconds.
 
 scaling   ResNet-20 on CIFAR-10's shapes, float32: a script with lockstep.init, DistributedOptimizer, shard and Keras'

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import json
-import os
 import pickle
-import secrets
 import sys
 import zipfile
 from dataclasses import dataclass, field
@@ -20,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep._files import replace_file
 from lockstep._fork import close_in_forked_children
 from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
@@ -155,36 +153,13 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
         return
     backup.ranks = [pickle.loads(part) for part in parts]
     path = directory / FILE
-    temporary = directory / f".{FILE}.{secrets.token_hex(8)}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(backup.to_bytes())
-            file.flush()
-            os.fsync(file.fileno())
-        _hold(directory).require_held()
-        temporary.replace(path)
-        sync_directory(directory)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, Error):
-            raise
-        raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
-    except UsageError:
-        temporary.unlink(missing_ok=True)
+        replace_file(path, backup.to_bytes(), _hold(directory).require_held)
+    except Error:  # of which some are OSErrors too
         raise
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable, on file systems that can. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # of some network file systems
-            raise
-    finally:
-        os.close(descriptor)
+        raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
 
 
 def _hold(directory: Path) -> DirectoryLock:

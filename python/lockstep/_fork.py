@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import weakref
 from typing import Protocol
+from weakref import WeakSet
 
 
 class Closable(Protocol):
@@ -14,12 +14,17 @@ class Closable(Protocol):
         """Close this process' copy."""
 
 
+_items: WeakSet[Closable] = WeakSet()
+
+
 def close_in_forked_children(item: Closable) -> None:
-    """Close an item in each process that this one forks from now on."""
-    held = weakref.ref(item)
+    """Close an item, as long as it is used, in each process that this one forks."""
+    _items.add(item)
 
-    def close() -> None:
-        if (inherited := held()) is not None:
-            inherited.close()
 
-    os.register_at_fork(after_in_child=close)
+def _close_all() -> None:
+    for item in _items:
+        item.close()
+
+
+os.register_at_fork(after_in_child=_close_all)

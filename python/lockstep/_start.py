@@ -9,9 +9,7 @@ import contextlib
 import hashlib
 import inspect
 import json
-import os
 import re
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ import keras
 import numpy as np
 
 from lockstep import _backup
-from lockstep._backup import sync_directory
+from lockstep._files import replace_file
 from lockstep._fork import close_in_forked_children
 from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_directory
 from lockstep._transfer import describe_variables
@@ -71,8 +69,9 @@ class Owned:
         try:
             (self.directory / _FACTS).unlink(missing_ok=True)
             if model is not None:
-                _replace(self.directory / _MODEL, model.read_bytes())
-            _replace(self.directory / _FACTS, json.dumps(begins_with).encode())  # last: it says that the model is whole
+                replace_file(self.directory / _MODEL, model.read_bytes())
+            # Last, because it says that the model is whole.
+            replace_file(self.directory / _FACTS, json.dumps(begins_with).encode())
         except OSError as error:
             raise IoError(f"cannot use the backup_dir {self.directory}: {error}") from error
 
@@ -127,21 +126,6 @@ def owned(directory: Path | None) -> Iterator[Owned]:
 def _identity_of(directory: Path) -> tuple[int, int]:
     status = directory.stat()
     return status.st_dev, status.st_ino
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, also through a hard link, which then names another file. Raises OSError."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
 
 
 def take(

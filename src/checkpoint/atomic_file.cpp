@@ -42,13 +42,6 @@ std::string space_detail(int error, const fs::path& directory, std::uintmax_t ne
                  : fmt::format(" ({} bytes needed, {} free)", needed, space.available);
 }
 
-/// ".model.h5.1f09c3d2.tmp"
-std::string temporary_name(std::string_view target) {
-  std::uint32_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_io_error("cannot draw a random file name", errno);
-  return fmt::format(".{}.{:0{}x}{}", target, number, digits, suffix);
-}
-
 /// The target of a temporary file, "model.h5"; empty for the names of other files.
 std::string_view target_of(std::string_view name) {
   constexpr std::size_t tail = 1 + digits + suffix.size();
@@ -59,6 +52,12 @@ std::string_view target_of(std::string_view name) {
 }
 
 }  // namespace
+
+std::string temporary_name(std::string_view target) {
+  std::uint32_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_io_error("cannot draw a random file name", errno);
+  return fmt::format(".{}.{:0{}x}{}", target, number, digits, suffix);
+}
 
 AtomicFile::AtomicFile(fs::path target, WriteGuard guard)
     : target_(follow_links(std::move(target))), guard_(std::move(guard)) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -59,6 +60,9 @@ class AtomicFile {
   std::size_t expected_ = 0;
   bool committed_ = false;
 };
+
+/// A random name for what will be renamed to `target`, a name: ".model.h5.1f09c3d2.tmp". Throws IoError.
+[[nodiscard]] std::string temporary_name(std::string_view target);
 
 /// Throws IoError unless the file can be created, or replaced as a whole. Leaves it as it is. Call it before training,
 /// not after hours of it.

@@ -1,6 +1,7 @@
 // See saved_model.hpp.
 #include "cli/saved_model.hpp"
 
+#include "checkpoint/atomic_file.hpp"
 #include "core/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -67,8 +68,7 @@ void write_saved_model(const fs::path& model, const fs::path& directory) {
   }
   create_directories_durably(directory_of(directory));
   // Keras writes many files. The directory gets its name when all of them are there.
-  const fs::path temporary =
-      directory_of(directory) / fmt::format(".{}.{}.tmp", directory.filename().string(), ::getpid());
+  const fs::path temporary = directory_of(directory) / temporary_name(directory.filename().string());
   const int code = run_python(model, temporary);
   if (code == 0) fs::rename(temporary, directory, error);
   const std::error_code failed = error;

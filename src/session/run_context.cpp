@@ -192,7 +192,7 @@ RunContext::RunContext(const Options& options)
       writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
   if (!launcher_.is_active()) end_on_request(world_.is_chief());
   // A program that writes no model may run alone beside its cluster.
-  if (!launcher_.is_connected() && !options_.model_dir.empty())
+  if (!launcher_.is_active() && !options_.model_dir.empty())
     require_world_of_tf_config(current_environment(), static_cast<std::size_t>(world_.size()));
   const bool nccl = options_.communication == Communication::nccl;
   CommunicatorOptions control_options = communicator_options();

@@ -5,7 +5,8 @@ tests/python/run.sh BUILD_DIR --kills 50 [--seed 0] [--save [FILE]]
 Each job trains programs/resumable.py on 2 workers and kills a rank at a step of each of its first 1 to 3 generations. A
 job is right if it ends with exit code 0 and with the logs and weights of a training that nobody killed, to the bit.
 --save keeps a ledger, by default bench/results/python-kills-CPU-DATE.json; the same command goes on after its last job.
-The kills of a job follow from seed and number alone. Exits with 1 if a job is not right. A job takes half a minute.
+The kills of a job follow from seed and number alone. Exits with 1 if a job is not right. A job takes half a
+minute or more.
 """
 
 from __future__ import annotations

@@ -25,9 +25,6 @@ class LauncherConnection {
   /// Reports progress to the launcher; use it from the training thread.
   [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
 
-  /// Whether a launcher supervises this process.
-  [[nodiscard]] bool is_connected() const noexcept { return descriptor_ >= 0; }
-
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
 
