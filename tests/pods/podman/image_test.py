@@ -8,7 +8,7 @@ from engine import Engine, image_command
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = sorted(path.stem for path in (ROOT / "models").glob("*.cpp"))
-LIMIT = 160_000_000  # unpacked bytes beyond the base; each program of models/ has 6 million of them
+LIMIT = 172_000_000  # unpacked bytes beyond the base: packages have 127 million, each of the five programs 7 to 9
 
 OWN_PROGRAM = """
 FROM {dev} AS mine
