@@ -13,16 +13,15 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from lockstep._folder import TemporaryFolder
 from lockstep._fork import close_in_forked_children
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
@@ -85,7 +84,8 @@ class Job:
     """A folder, memory files and, once started, a launcher. Leaving the ``with`` block ends and removes all of it."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="lockstep-"))
+        self._temporary = TemporaryFolder()
+        self.folder = self._temporary.path
         self._files: list[MemoryFile] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -233,13 +233,4 @@ class Job:
         self.end()
         for file in self._files:
             file.close()
-        if not self.keeps_log:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return
-        for entry in self.folder.iterdir():
-            if entry == self.log:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+        self._temporary.remove(but=self.log if self.keeps_log else None)

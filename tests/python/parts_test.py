@@ -16,7 +16,7 @@ import keras
 import lockstep
 import ml_dtypes
 import numpy as np
-from lockstep import _backup, _data, _world
+from lockstep import _backup, _data, _folder, _world
 from support import JobTest, directory_of_another_job
 
 lockstep.init()
@@ -162,6 +162,43 @@ class LockTest(JobTest):
         _backup.remove(link)
         self.assertEqual([path.name for path in other.iterdir()], [_backup.FILE])
         self.assertEqual((other / _backup.FILE).read_bytes(), b"a backup")
+
+
+class FolderTest(JobTest):
+    """Temporary folders, which the next job removes if their process was killed."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.enterContext(unittest.mock.patch("tempfile.tempdir", str(self.folder)))
+
+    def make_in_another_process(self) -> str:
+        """Return the name of the folder of a process that ended without removing it."""
+        code = "import lockstep._folder as f; print(f.TemporaryFolder().path.name)"
+        made = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(self.folder)}, check=True, capture_output=True
+        )
+        return made.stdout.decode().split()[-1]
+
+    def test_abandoned_folders_are_removed(self) -> None:
+        abandoned = self.folder / self.make_in_another_process()
+        (abandoned / "backup").mkdir()
+        (abandoned / "backup" / "fit-1-step-1.h5").write_bytes(b"half")
+        self.assertTrue(abandoned.is_dir())
+        _folder.TemporaryFolder().remove()
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_folders_of_others_stay(self) -> None:
+        running = _folder.TemporaryFolder()
+        (self.folder / "lockstep-of-a-user").mkdir()
+        (self.folder / "lockstep-link").symlink_to(self.make_in_another_process())
+        failed = _folder.TemporaryFolder()
+        (failed.path / "log").write_text("why")
+        failed.remove(but=failed.path / "log")
+        _folder.TemporaryFolder().remove()
+        self.assertEqual(list(failed.path.iterdir()), [failed.path / "log"])
+        self.assertTrue((self.folder / "lockstep-of-a-user").is_dir())
+        self.assertTrue(running.path.is_dir())
+        running.remove()
 
 
 class RefusalsTest(unittest.TestCase):
