@@ -6,12 +6,17 @@
 #include "core/file_system.hpp"
 
 #include <sys/stat.h>
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <system_error>
 #include <tuple>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -35,14 +40,18 @@ bool is_whole_model(const fs::path& file) {
          model_format_of(file) != ModelFormat::weights && !is_backup_name(file);
 }
 
+/// Its entries; none if it does not exist.
+fs::directory_iterator open_directory(const fs::path& directory) {
+  std::error_code error;
+  fs::directory_iterator entries(directory, error);
+  if (error && error.value() != ENOENT) throw_io_error("cannot read " + directory.string(), error.value());
+  return entries;
+}
+
 template <typename Predicate>
 std::optional<ModelVersion> newest_in(const fs::path& directory, const Predicate& is_wanted) {
-  std::error_code error;
   std::optional<ModelVersion> newest;
-  fs::directory_iterator entries(directory, error);
-  if (error.value() == ENOENT) return std::nullopt;
-  if (error) throw_io_error("cannot read " + directory.string(), error.value());
-  for (const fs::directory_entry& entry : entries) {
+  for (const fs::directory_entry& entry : open_directory(directory)) {
     if (!is_wanted(entry.path())) continue;
     const std::optional<ModelVersion> found = version_of(entry.path());
     const auto age = [](const ModelVersion& version) { return std::tie(version.time_ms, version.file); };
@@ -53,9 +62,29 @@ std::optional<ModelVersion> newest_in(const fs::path& directory, const Predicate
 
 }  // namespace
 
+std::vector<NumberedDirectory> numbered_directories(const fs::path& directory) {
+  std::vector<NumberedDirectory> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : open_directory(directory)) {
+    const std::string name = entry.path().filename().string();
+    std::uint64_t number = 0;
+    const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (problem == std::errc() && end == name.data() + name.size() && entry.is_directory(error))
+      found.push_back({number, entry.path()});
+  }
+  std::ranges::sort(found, {}, &NumberedDirectory::number);
+  return found;
+}
+
 std::optional<ModelVersion> newest_model(const fs::path& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return newest_in(path, is_whole_model);
+  if (fs::is_directory(path, error)) {
+    std::optional<ModelVersion> newest = newest_in(path, is_whole_model);
+    if (newest) return newest;
+    for (const NumberedDirectory& version : std::views::reverse(numbered_directories(path)))
+      if (newest = newest_in(version.path, is_whole_model); newest) return newest;
+    return std::nullopt;
+  }
   if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
   return version_of(path);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace lockstep {
 
@@ -16,9 +17,19 @@ struct ModelVersion {
   friend bool operator==(const ModelVersion&, const ModelVersion&) = default;
 };
 
-/// The newest .keras, .h5 or .hdf5 file in a directory that is neither weights alone nor a backup; or the file, if
-/// `path` is one. None if there is none yet. Throws IoError if the path cannot be read.
+/// The newest .keras, .h5 or .hdf5 file in a directory that is neither weights alone nor a backup, or else the newest
+/// in the highest of its numbered directories that has one; or the file, if `path` is one. None if there is none yet.
+/// Throws IoError if the path cannot be read.
 [[nodiscard]] std::optional<ModelVersion> newest_model(const std::filesystem::path& path);
+
+/// A directory whose name is a number, as those of exported versions.
+struct NumberedDirectory {
+  std::uint64_t number = 0;
+  std::filesystem::path path;
+};
+
+/// The numbered directories in a directory, the lowest number first. Throws IoError if the directory cannot be read.
+[[nodiscard]] std::vector<NumberedDirectory> numbered_directories(const std::filesystem::path& directory);
 
 /// The newest backup in a directory; none if there is none. Throws IoError if the directory cannot be read.
 [[nodiscard]] std::optional<ModelVersion> newest_backup(const std::filesystem::path& directory);

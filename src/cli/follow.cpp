@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,7 @@
 #include <istream>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -76,8 +78,9 @@ class EvaluationLog {
     return last_file_ == version.file.filename() && last_written_ == written(version);
   }
 
-  /// Takes the copy of the model that was evaluated: it becomes the best, or is removed.
-  void add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
+  /// Takes the copy of the model that was evaluated: it becomes the best, or is removed. Returns the file of the best
+  /// model if it is this one.
+  std::optional<fs::path> add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
     const double now = wall_clock_seconds();
     const auto monitored = evaluation.logs.find(monitor_);
     if (monitored == evaluation.logs.end()) {
@@ -88,7 +91,8 @@ class EvaluationLog {
     Json entry = {{"file", version.file.filename().string()}, {"written", written(version)}};
     if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
     for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
-    if (is_better(monitored->second)) {
+    const bool is_best = is_better(monitored->second);
+    if (is_best) {
       best_value_ = monitored->second;
       const fs::path best = directory_ / ("best" + version.file.extension().string());
       fs::rename(copy, best);
@@ -106,6 +110,7 @@ class EvaluationLog {
     for (const auto& [name, value] : evaluation.logs)
       events_->add_scalar("evaluation_" + name + "_vs_iterations", value, step, now);
     events_->flush();
+    return is_best ? std::optional(best_file_) : std::nullopt;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return evaluations_.size(); }
@@ -210,6 +215,32 @@ std::vector<ProgramOption> follow_options(FollowSettings& settings) {
        .help = "seconds between the begins of two evaluations",
        .shown_default = "0",
        .set = seconds(settings.throttle)},
+      {.name = "export",
+       .metavar = "NAMES",
+       .help = "keep models as EXPORT_DIR/NAME/VERSION/: latest, best,\nfinal, or several with commas between",
+       .set =
+           [&settings](const OptionValue& given) {
+             settings.exports.exporters.clear();
+             std::istringstream names(given.value);
+             for (std::string name; std::getline(names, name, ',');) {
+               const std::optional<Exporter> exporter = enum_of<Exporter>(name);
+               if (!exporter) refuse(given, "latest, best, final, or several with commas between them");
+               settings.exports.exporters.push_back(*exporter);
+             }
+             if (settings.exports.exporters.empty())
+               refuse(given, "latest, best, final, or several with commas between them");
+           }},
+      {.name = "export-dir",
+       .metavar = "PATH",
+       .help = "for exported models",
+       .shown_default = "MODEL_DIR/export",
+       .set = [&settings](const OptionValue& given) { settings.exports.directory = given.value; }},
+      {.name = "exports-to-keep",
+       .metavar = "N",
+       .help = "versions of each exporter",
+       .shown_default = "5",
+       .set = [&settings](
+                  const OptionValue& given) { settings.exports.kept = read_whole<std::size_t>(given, 1, 10'000); }},
       {.name = "follow-timeout",
        .metavar = "S",
        .help = "seconds without news after which a job that no\nprocess runs is given up",
@@ -224,10 +255,11 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
   const FollowSettings defaults;
   const bool has_more = follow.backups != defaults.backups || follow.eval_dir != defaults.eval_dir ||
                         follow.monitor != defaults.monitor || follow.throttle != defaults.throttle ||
-                        follow.timeout != defaults.timeout;
+                        follow.timeout != defaults.timeout || follow.exports != defaults.exports;
   if (follow.directory.empty() && has_more)
     throw UsageError(
-        "--follow-backups, --eval-dir, --monitor, --eval-throttle and --follow-timeout need --follow MODEL_DIR");
+        "--follow-backups, --eval-dir, --monitor, --eval-throttle, --export, --export-dir, --exports-to-keep and "
+        "--follow-timeout need --follow MODEL_DIR");
 }
 
 void follow_job(const FollowSettings& settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
@@ -236,7 +268,10 @@ void follow_job(const FollowSettings& settings, const std::function<Evaluation(c
   create_directories_durably(eval_dir);
   require_writable(eval_dir / "evaluation.json");
   EvaluationLog log(eval_dir, settings.monitor);
+  ExportSettings exports = settings.exports;
+  if (exports.directory.empty()) exports.directory = settings.directory / "export";
   std::optional<ModelVersion> seen;
+  std::optional<ModelVersion> evaluated;
   const double begin = monotonic_seconds();
   double last_news = begin;
   double last_evaluation = begin - settings.throttle;
@@ -258,7 +293,10 @@ void follow_job(const FollowSettings& settings, const std::function<Evaluation(c
         const std::string step = found.iterations ? fmt::format(", step {}", *found.iterations) : "";
         std::cout << printable(fmt::format("{}{}: {}", newest->file.filename().string(), step, describe(found.logs)))
                   << std::endl;
-        log.add(*newest, found, copy);
+        evaluated = newest;
+        export_model(exports, Exporter::latest, *newest, copy);
+        if (const std::optional<fs::path> best = log.add(*newest, found, copy))
+          export_model(exports, Exporter::best, *newest, *best);
       } catch (const fs::filesystem_error& error) {  // a backup that was replaced before it was copied
         leave_out(*newest, copy, error.what());
       } catch (const DataError& error) {
@@ -267,7 +305,11 @@ void follow_job(const FollowSettings& settings, const std::function<Evaluation(c
       continue;
     }
     const bool is_settled = now > begin + grace_s || has_run || job == JobState::ended;
-    if (log.size() > 0 && job != JobState::running && is_settled) break;
+    if (log.size() > 0 && job != JobState::running && is_settled) {
+      if (newest && (newest == evaluated || log.ends_with(*newest)))
+        export_model(exports, Exporter::final, *newest, newest->file);
+      break;
+    }
     if (now > last_news + settings.timeout) {
       last_news = now;
       if (!is_held(settings.directory))

@@ -2,6 +2,7 @@
 // backup that the job writes, keeps the best, and ends when the job has ended.
 #pragma once
 
+#include "cli/exporters.hpp"
 #include "cli/model_settings.hpp"
 
 #include <lockstep/core/history.hpp>
@@ -22,6 +23,7 @@ struct FollowSettings {
   std::filesystem::path eval_dir;   ///< empty: "eval" in the directory
   std::string monitor = "loss";     ///< of which the best model is kept
   double throttle = 0;              ///< seconds from the begin of one evaluation to that of the next, at least
+  ExportSettings exports = {};
   double timeout = 600;             ///< seconds without a new file after which a job that nobody runs is given up
 };
 
@@ -37,7 +39,7 @@ struct Evaluation {
 void require_consistent(const FollowSettings& follow, const ModelSettings& settings);
 
 /// Evaluates each new file until the job has ended. Writes EVAL_DIR/evaluation.json, event files for TensorBoard, and
-/// the best model as "best.h5" or "best.keras". Goes on from what is there, as an evaluator does whose pod is replaced.
+/// the best model as "best.h5" or "best.keras", and exports models. Goes on from what is there, as an evaluator does whose pod is replaced.
 /// A file that cannot be evaluated is told of and left out. Throws PeerError if no job runs and none has ended in time,
 /// UsageError if no evaluation has the metric that is monitored, DataError if evaluation.json is damaged or of another
 /// metric, IoError.

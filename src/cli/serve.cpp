@@ -3,6 +3,7 @@
 
 #include "cli/history_summary.hpp"
 #include "cluster/net/socket.hpp"
+#include "core/descriptor_limit.hpp"
 #include "core/log.hpp"
 #include "options/read_value.hpp"
 #include "serve/model_server.hpp"
@@ -28,6 +29,8 @@ namespace lockstep {
 
 namespace {
 
+constexpr std::size_t own_descriptors = 64;  // files, and what MPI and libevent need
+
 struct ServeSettings {
   ServeOptions options;
   std::uint16_t port = 8501;
@@ -42,6 +45,7 @@ std::string read_name(const OptionValue& given) {
 
 std::vector<ProgramOption> serve_options(ServeSettings& settings) {
   ServeOptions& options = settings.options;
+  ConnectionLimits& connections = options.http.connections;
   return {
       {.name = "model",
        .metavar = "PATH",
@@ -86,6 +90,40 @@ std::vector<ProgramOption> serve_options(ServeSettings& settings) {
            [&options](const OptionValue& given) {
              options.http.max_body_bytes = read_whole<std::size_t>(given, 1, 1024) << 20U;
            }},
+      {.name = "max-received",
+       .metavar = "MIB",
+       .help = "of all requests that are not answered, in MiB;\na connection that sends more is closed",
+       .shown_default = "512",
+       .set =
+           [&connections](const OptionValue& given) {
+             connections.max_received_bytes = read_whole<std::size_t>(given, 1, 1U << 20U) << 20U;
+           }},
+      {.name = "max-connections",
+       .metavar = "N",
+       .help = "beyond, the one that has waited longest for a\nrequest is closed",
+       .shown_default = "10000",
+       .set =
+           [&connections](const OptionValue& given) {
+             connections.max_connections = read_whole<std::size_t>(given, 1, 100'000);
+           }},
+      {.name = "request-timeout",
+       .metavar = "SECONDS",
+       .help = "in which a request must arrive whole",
+       .shown_default = "30",
+       .set =
+           [&connections](const OptionValue& given) {
+             connections.request_seconds = read_number(
+                 given, [](double number) { return number >= 1 && number <= 3600; }, "from 1 to 3600");
+           }},
+      {.name = "max-rate",
+       .metavar = "N",
+       .help = "requests for predictions per second from one\naddress; more get a 429; 0: no limit",
+       .shown_default = "0",
+       .set =
+           [&options](const OptionValue& given) {
+             options.max_rate = read_number(
+                 given, [](double number) { return number >= 0 && number <= 1e9; }, "from 0 to 1e9");
+           }},
   };
 }
 
@@ -115,6 +153,11 @@ void serve(std::span<const std::string> args) {
                     {"Answers requests for predictions over HTTP, with the newest model of a directory", false, true});
   if (settings.options.model.empty())
     throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
+  const std::size_t descriptors = raise_descriptor_limit();
+  if (descriptors < settings.options.http.connections.max_connections + own_descriptors) {
+    log_warning(fmt::format("the limit of {} open files is too low for {} connections; raise it (ulimit -n)",
+                            descriptors, settings.options.http.connections.max_connections));
+  }
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.num_workers() > 1)
     throw UsageError("lockstep serve is one process; start as many as you need behind a load balancer, without mpirun");

@@ -1,11 +1,13 @@
 // See http_server.hpp.
 #include "serve/http_server.hpp"
 
+#include "core/clock.hpp"
 #include "core/file_descriptor.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
@@ -15,6 +17,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -51,6 +55,17 @@ std::string_view method_of(evhttp_request* request) {
   }
 }
 
+std::string_view client_of(evhttp_connection* connection) {
+  char* address = nullptr;
+  ev_uint16_t port = 0;
+  evhttp_connection_get_peer(connection, &address, &port);
+  return address == nullptr ? std::string_view() : address;
+}
+
+int descriptor_of(evhttp_connection* connection) {
+  return static_cast<int>(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)));
+}
+
 std::string_view body_of(evhttp_request* request) {
   evbuffer* const buffer = evhttp_request_get_input_buffer(request);
   const std::size_t bytes = evbuffer_get_length(buffer);
@@ -63,7 +78,7 @@ void send(evhttp_request* request, const RestReply& reply) {
   evhttp_add_header(headers, "Content-Type", reply.type.c_str());
   evhttp_add_header(headers, "Cache-Control", "no-store");
   evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
-  if (reply.code == 503) evhttp_add_header(headers, "Retry-After", "1");
+  if (reply.code == 503 || reply.code == 429) evhttp_add_header(headers, "Retry-After", "1");
   const Owned<evbuffer, evbuffer_free> body(require(evbuffer_new(), "evbuffer_new"));
   evbuffer_add(body.get(), reply.body.data(), reply.body.size());
   evhttp_send_reply(request, reply.code, nullptr, body.get());
@@ -91,9 +106,11 @@ struct HttpServer::State {
     }
   };
 
-  explicit State(Handler its_handler) : handler(std::move(its_handler)) {}
+  State(Handler its_handler, const ConnectionLimits& limits) : handler(std::move(its_handler)), connections(limits) {}
 
   Handler handler;
+  ConnectionTable connections;
+  std::vector<bufferevent*> accepted;  ///< whose descriptors are not set yet
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::uint64_t last_request = 0;
   std::map<std::uint64_t, evhttp_request*> unanswered;
@@ -103,14 +120,42 @@ struct HttpServer::State {
   Owned<event, event_free> woken{
       require(event_new(base.get(), mailbox->wake.number(), EV_READ | EV_PERSIST, on_wake, this), "event_new")};
   Owned<event, event_free> accepts_again{require(event_new(base.get(), -1, 0, on_accept_again, this), "event_new")};
+  Owned<event, event_free> adds_accepted{require(event_new(base.get(), -1, 0, on_accepted, this), "event_new")};
+  Owned<event, event_free> each_second{require(event_new(base.get(), -1, EV_PERSIST, on_second, this), "event_new")};
   evhttp_bound_socket* bound = nullptr;
+
+  /// Called for each connection, which gets its descriptor when this returns.
+  static bufferevent* on_accept(event_base* base, void* self) {
+    auto* const state = static_cast<State*>(self);
+    bufferevent* const accepted = bufferevent_socket_new(base, -1, 0);
+    if (accepted == nullptr) return nullptr;
+    state->accepted.push_back(accepted);
+    event_active(state->adds_accepted.get(), EV_TIMEOUT, 0);
+    return accepted;
+  }
+  static void on_accepted(evutil_socket_t /*descriptor*/, short /*events*/, void* self) {
+    auto* const state = static_cast<State*>(self);
+    for (bufferevent* const each : std::exchange(state->accepted, {})) {
+      ConnectionTable::Connection& added =
+          state->connections.add(static_cast<int>(bufferevent_getfd(each)), monotonic_seconds());
+      evbuffer_add_cb(bufferevent_get_input(each), on_bytes, &added);
+    }
+  }
+  static void on_bytes(evbuffer* /*input*/, const evbuffer_cb_info* change, void* connection) {
+    if (change->n_added > 0) static_cast<ConnectionTable::Connection*>(connection)->receive(change->n_added);
+  }
+  static void on_second(evutil_socket_t /*descriptor*/, short /*events*/, void* self) {
+    static_cast<State*>(self)->connections.sweep(monotonic_seconds());
+  }
 
   static void on_request(evhttp_request* request, void* self) { static_cast<State*>(self)->handle(request); }
   static void on_wake(evutil_socket_t /*descriptor*/, short /*events*/, void* self) {
     static_cast<State*>(self)->take_mail();
   }
   static void on_close(evhttp_connection* connection, void* self) {
-    std::erase_if(static_cast<State*>(self)->unanswered, [connection](const auto& entry) {
+    auto* const state = static_cast<State*>(self);
+    state->connections.remove(descriptor_of(connection));
+    std::erase_if(state->unanswered, [connection](const auto& entry) {
       return evhttp_request_get_connection(entry.second) == connection;
     });
   }
@@ -130,7 +175,9 @@ struct HttpServer::State {
     const char* const path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
     const std::uint64_t number = ++last_request;
     unanswered.emplace(number, request);
-    evhttp_connection_set_closecb(evhttp_request_get_connection(request), on_close, this);
+    evhttp_connection* const connection = evhttp_request_get_connection(request);
+    evhttp_connection_set_closecb(connection, on_close, this);
+    connections.begin_reply(descriptor_of(connection));
     const Answer answer = [number, box = mailbox](RestReply reply) {
       {
         const std::lock_guard guard(box->mutex);
@@ -138,8 +185,9 @@ struct HttpServer::State {
       }
       box->notify();
     };
-    const std::optional<RestReply> reply =
-        handler({method_of(request), path == nullptr ? "" : path, body_of(request)}, answer);
+    const std::optional<RestReply> reply = handler(
+        {method_of(request), path == nullptr ? "" : path, body_of(request), client_of(connection), &connections},
+        answer);
     if (reply) finish(number, *reply);
   }
 
@@ -148,6 +196,7 @@ struct HttpServer::State {
     if (found == unanswered.end()) return;  // the client has gone
     evhttp_request* const request = found->second;
     unanswered.erase(found);
+    connections.end_reply(descriptor_of(evhttp_request_get_connection(request)), monotonic_seconds());
     if (is_draining) evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
     send(request, reply);
   }
@@ -176,14 +225,17 @@ struct HttpServer::State {
 };
 
 HttpServer::HttpServer(const Socket& listener, Handler handler, const HttpLimits& limits)
-    : state_(std::make_unique<State>(std::move(handler))) {
+    : state_(std::make_unique<State>(std::move(handler), limits.connections)) {
   evhttp* const http = state_->http.get();
   evhttp_set_max_body_size(http, static_cast<ev_ssize_t>(limits.max_body_bytes));
   evhttp_set_max_headers_size(http, 16 << 10);
-  evhttp_set_timeout(http, limits.idle_seconds);
+  evhttp_set_timeout(http, static_cast<int>(std::ceil(limits.connections.request_seconds)));
+  evhttp_set_bevcb(http, State::on_accept, state_.get());
   evhttp_set_allowed_methods(http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST);
   evhttp_set_gencb(http, State::on_request, state_.get());
   event_add(state_->woken.get(), nullptr);
+  const timeval second{.tv_sec = 1, .tv_usec = 0};
+  event_add(state_->each_second.get(), &second);
   const int own = fcntl(listener.descriptor(), F_DUPFD_CLOEXEC, 0);
   state_->bound = require(evhttp_accept_socket_with_handle(http, own), "evhttp_accept_socket_with_handle");
   evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(state_->bound), State::on_accept_error);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cluster/net/socket.hpp"
+#include "serve/connection_table.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,8 @@ struct RestRequest {
   std::string_view method;
   std::string_view path;  ///< without the query
   std::string_view body;
+  std::string_view client = {};                  ///< its address
+  const ConnectionTable* connections = nullptr;  ///< of the server
 };
 
 struct RestReply {
@@ -27,7 +30,7 @@ struct RestReply {
 
 struct HttpLimits {
   std::size_t max_body_bytes = std::size_t{16} << 20U;  ///< of a request; more is answered with 413
-  int idle_seconds = 30;                                ///< until a connection without traffic is closed
+  ConnectionLimits connections = {};
 };
 
 class HttpServer {

@@ -19,10 +19,13 @@
 #include <csignal>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,6 +49,12 @@ bool scales_inputs(const Architecture& model) {
   });
 }
 
+std::string no_model_yet(const std::filesystem::path& place) {
+  std::error_code unknown;
+  const bool is_there = std::filesystem::exists(place, unknown) || unknown;
+  return place.string() + (is_there ? " holds no model yet" : " does not exist yet");
+}
+
 /// The model in service, and the file that it was read from.
 class ModelInService {
  public:
@@ -62,7 +71,7 @@ class ModelInService {
       if (is_known && monotonic_seconds() < retry_at_) return;
       seen_ = newest;
       retry_at_ = std::numeric_limits<double>::infinity();
-      if (!newest) throw IoError(fmt::format("{} holds no model yet", options_.model.string()));
+      if (!newest) throw IoError(no_model_yet(options_.model));
       load(*newest, state);
       state.problem.clear();
       log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
@@ -195,7 +204,7 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
   SharedState shared;
   ServingMetrics metrics;
   PredictionQueue queue(options.max_waiting);
-  ServingApi api(options.name, shared, queue, metrics);
+  ServingApi api(options.name, shared, queue, metrics, options.max_rate);
   ModelInService model(strategy, options, read_facts, shared, metrics);
   model.refresh();
   HttpServer server(

@@ -25,6 +25,7 @@ struct ServeOptions {
   std::size_t max_batch = 64;   ///< examples that are computed at once
   std::chrono::microseconds max_delay{0};
   std::size_t max_waiting = 4096;  ///< examples; a request beyond is answered with 503
+  double max_rate = 0;             ///< requests for predictions per second of one client; 0: no limit
   HttpLimits http = {};
 };
 

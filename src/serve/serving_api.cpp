@@ -97,7 +97,8 @@ std::optional<RestReply> ServingApi::handle(const RestRequest& request, const Ht
   if (request.path == "/") return RestReply{.type = "text/html; charset=utf-8", .body = std::string(page_text())};
   if (request.path == "/model") return reply_with(description_of(name_, state));
   if (request.path == "/metrics")
-    return RestReply{.type = "text/plain; version=0.0.4", .body = metrics_.to_text(state, queue_.size())};
+    return RestReply{.type = "text/plain; version=0.0.4",
+                     .body = metrics_.to_text(state, queue_.size(), request.connections)};
   const std::string health = state.problem.empty() ? "ok" : state.problem;
   return RestReply{.code = state.model ? 200 : 503, .type = "text/plain; charset=utf-8", .body = health + "\n"};
 }
@@ -116,7 +117,7 @@ std::optional<RestReply> ServingApi::handle_model(const RestRequest& request, co
   }
   if (path == ":predict") {
     if (request.method != "POST") return not_allowed("POST");
-    return predict(request.body, answer);
+    return predict(request, answer);
   }
   if (path == ":classify" || path == ":regress") return failure(501, "only :predict is served");
   if (!path.empty() && path != "/metadata") return failure(404, "there is no such path below the model");
@@ -124,16 +125,18 @@ std::optional<RestReply> ServingApi::handle_model(const RestRequest& request, co
   return reply_with(path.empty() ? status_of(*state.model) : metadata_of(name_, *state.model));
 }
 
-std::optional<RestReply> ServingApi::predict(std::string_view body, const HttpServer::Answer& answer) {
+std::optional<RestReply> ServingApi::predict(const RestRequest& request, const HttpServer::Answer& answer) {
   const double begin = monotonic_seconds();
   const auto refuse = [&](int code, const std::string& sentence) {
     metrics_.count_reply(code, monotonic_seconds() - begin);
     return failure(code, sentence);
   };
+  if (!rate_limiter_.admit(request.client, begin))
+    return refuse(429, "too many requests per second from this address; try again in a second");
   const std::shared_ptr<const ServedModel> model = state_.get().model;
   WaitingRequest waiting;
   try {
-    waiting.request = parse_predict_request(body, model->signature);
+    waiting.request = parse_predict_request(request.body, model->signature);
   } catch (const DataError& error) {
     return refuse(400, error.what());
   }

@@ -4,6 +4,7 @@
 
 #include "serve/http_server.hpp"
 #include "serve/prediction_queue.hpp"
+#include "serve/rate_limiter.hpp"
 #include "serve/served_model.hpp"
 #include "serve/serving_metrics.hpp"
 
@@ -24,19 +25,22 @@ namespace lockstep {
 class ServingApi {
  public:
   /// The objects must outlive the API and each answer that is still to come.
-  ServingApi(std::string name, const SharedState& state, PredictionQueue& queue, ServingMetrics& metrics)
-      : name_(std::move(name)), state_(state), queue_(queue), metrics_(metrics) {}
+  /// `max_rate`: requests for predictions per second of one client; 0: no limit.
+  ServingApi(std::string name, const SharedState& state, PredictionQueue& queue, ServingMetrics& metrics,
+             double max_rate = 0)
+      : name_(std::move(name)), state_(state), queue_(queue), metrics_(metrics), rate_limiter_(max_rate) {}
 
   [[nodiscard]] std::optional<RestReply> handle(const RestRequest& request, const HttpServer::Answer& answer);
 
  private:
   [[nodiscard]] std::optional<RestReply> handle_model(const RestRequest& request, const HttpServer::Answer& answer);
-  [[nodiscard]] std::optional<RestReply> predict(std::string_view body, const HttpServer::Answer& answer);
+  [[nodiscard]] std::optional<RestReply> predict(const RestRequest& request, const HttpServer::Answer& answer);
 
   std::string name_;
   const SharedState& state_;
   PredictionQueue& queue_;
   ServingMetrics& metrics_;
+  RateLimiter rate_limiter_;
 };
 
 }  // namespace lockstep

@@ -32,7 +32,8 @@ void ServingMetrics::count_load(bool has_succeeded) {
   ++(has_succeeded ? loads_ : failed_loads_);
 }
 
-std::string ServingMetrics::to_text(const ServedState& state, std::size_t waiting) const {
+std::string ServingMetrics::to_text(const ServedState& state, std::size_t waiting,
+                                    const ConnectionTable* connections) const {
   std::string text;
   const auto describe = [&](std::string_view name, std::string_view type, std::string_view help) {
     text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
@@ -59,6 +60,16 @@ std::string ServingMetrics::to_text(const ServedState& state, std::size_t waitin
   add("lockstep_serve_batches_total", "counter", "Batches that were computed.", batches_);
   add("lockstep_serve_examples_total", "counter", "Examples in these batches.", examples_);
   add("lockstep_serve_waiting_examples", "gauge", "Examples that wait for the model.", waiting);
+  if (connections != nullptr) {
+    add("lockstep_serve_connections", "gauge", "Connections that are open.", connections->size());
+    add("lockstep_serve_received_bytes", "gauge", "Bytes of requests that are not answered.",
+        connections->received_bytes());
+    describe("lockstep_serve_connections_ended_total", "counter", "Connections that the server ended, by reason.");
+    for (std::size_t i = 0; i < end_of_connection_names.size(); ++i) {
+      text += fmt::format("lockstep_serve_connections_ended_total{{reason=\"{}\"}} {}\n", end_of_connection_names[i],
+                          connections->ended(static_cast<EndOfConnection>(i)));
+    }
+  }
   add("lockstep_serve_model_loads_total", "counter", "Models that were loaded.", loads_);
   add("lockstep_serve_model_load_failures_total", "counter", "Files that could not be loaded.", failed_loads_);
   if (state.model) {

@@ -1,6 +1,7 @@
 // Counters of a server, for Prometheus.
 #pragma once
 
+#include "serve/connection_table.hpp"
 #include "serve/served_model.hpp"
 
 #include <array>
@@ -19,8 +20,9 @@ class ServingMetrics {
   void count_batch(std::size_t examples);
   void count_load(bool has_succeeded);
 
-  /// In Prometheus' text format. `waiting`: examples in the queue.
-  [[nodiscard]] std::string to_text(const ServedState& state, std::size_t waiting) const;
+  /// In Prometheus' text format. `waiting`: examples in the queue. `connections` may be null.
+  [[nodiscard]] std::string to_text(const ServedState& state, std::size_t waiting,
+                                    const ConnectionTable* connections) const;
 
  private:
   static constexpr std::array<double, 10> bounds{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5};  // seconds

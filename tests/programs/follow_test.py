@@ -58,6 +58,39 @@ class FollowTest(ModelFileTest):
         self.assertTrue((self.scratch / "there" / "best.keras").exists())
         self.assertFalse((self.model / "eval").exists())
 
+    def test_models_are_exported(self) -> None:
+        self.model = self.trained("model.keras").parent
+        path = self.model / "eval" / "evaluation.json"
+
+        def follow(*options: object) -> None:
+            ended = self.follow(*SCALED, "--export", "latest,best,final", "--exports-to-keep", 2, *options).end()
+            self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+
+        def exported(name: str) -> list[int]:
+            return sorted(int(each.name) for each in (self.model / "export" / name).iterdir())
+
+        versions = []
+        for _ in range(3):
+            os.utime(self.model / "model.keras")
+            versions.append((self.model / "model.keras").stat().st_mtime_ns // 1_000_000)
+            follow()
+        self.assertEqual(exported("latest"), versions[-2:])
+        self.assertEqual(exported("final"), versions[-2:])
+        self.assertEqual(exported("best"), versions[:1], "the others were no better")
+        for name in ("latest", "final"):
+            copy = self.model / "export" / name / str(versions[-1]) / "model.keras"
+            self.assertEqual(copy.read_bytes(), (self.model / "model.keras").read_bytes())
+            self.assertEqual(copy.stat().st_mtime_ns // 1_000_000, versions[-1])
+        found = json.loads(path.read_text())
+        found["best"]["loss"] = 1e9
+        path.write_text(json.dumps(found))
+        os.utime(self.model / "model.keras")
+        follow("--export-dir", self.scratch / "there")
+        self.assertEqual(len(list((self.scratch / "there" / "best").iterdir())), 1)
+        self.assertEqual(exported("best"), versions[:1])
+        follow("--export-dir", self.scratch / "there")  # nothing new: nothing is written again
+        self.assertEqual(len(list((self.scratch / "there" / "latest").iterdir())), 1)
+
     def test_an_evaluator_that_is_started_again_goes_on(self) -> None:
         self.model = self.trained("model.keras").parent
         self.assertEqual(self.follow(*SCALED).end().code, 0)
@@ -89,5 +122,8 @@ class FollowTest(ModelFileTest):
         model = self.trained("model.keras")
         self.assert_fails(self.follow("--model", model).end(), USAGE, "--model and --follow are both given")
         self.assert_fails(self.use("evaluate", "--model", model, "--monitor", "loss2"), USAGE, "need --follow MODEL_DIR")
+        self.assert_fails(self.use("evaluate", "--model", model, "--export", "best"), USAGE, "need --follow MODEL_DIR")
+        for wrong in ("", "newest", "best,newest"):
+            self.assert_fails(self.follow("--export", wrong).end(), USAGE, f"--export is '{wrong}'", "latest, best, final")
         self.model = model.parent
         self.assert_fails(self.follow("--monitor", "auc").end(), USAGE, "--monitor is 'auc'", "loss")

@@ -42,6 +42,12 @@ class ServerTest(ModelFileTest):
             server.process.terminate()
             self.assertEqual(server.end().code, 0)
 
+    def memory_of(self, server: Running) -> int:
+        """In kB."""
+        found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1])
+
     def served(self, model: Path) -> Path:
         """A directory with this model."""
         folder = self.scratch / "served"

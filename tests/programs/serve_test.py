@@ -2,10 +2,12 @@
 
 import json
 import re
+import resource
 import shutil
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -129,16 +131,54 @@ class ServeTest(ServerTest):
 
     def test_connections_that_say_nothing_hold_up_nobody(self) -> None:
         server, port = self.serve("--model", self.trained("first.h5"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        many = min(10_050, hard - 200)
         silent = []
         self.addCleanup(lambda: [each.close() for each in silent])
-        for _ in range(800):
+        for _ in range(many):
             silent.append(socket.create_connection(("127.0.0.1", port)))
             if len(silent) % 2:
                 silent[-1].sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
         self.assertEqual(ask(port, {"instances": rows(data_files.digits(1, 5)[0])})[0], 200)
-        memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
-        assert memory is not None
-        self.assertLess(int(memory[1]), 400_000)  # kB
+        if many == 10_050:  # the longest waiting made room
+            self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="crowded"}'], 50)
+            self.assertLessEqual(metrics(port)["lockstep_serve_connections"], 10_000)
+        self.assertLess(self.memory_of(server), 400_000)
+
+    def test_a_request_arrives_in_time_or_not_at_all(self) -> None:
+        _, port = self.serve("--model", self.trained("first.h5"), "--request-timeout", 2)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
+            with suppress(BrokenPipeError, ConnectionResetError):
+                for _ in range(600):  # a byte now and then: never silent for long
+                    client.sendall(b" ")
+                    time.sleep(0.1)
+                self.fail("a request that never ends was waited for")
+        self.assertEqual(metrics(port)['lockstep_serve_connections_ended_total{reason="late"}'], 1)
+
+    def test_unfinished_requests_hold_bounded_memory(self) -> None:
+        server, port = self.serve("--model", self.trained("first.h5"), "--max-body", 16, "--max-received", 64)
+        clients = []
+        self.addCleanup(lambda: [each.close() for each in clients])
+        for _ in range(40):  # 600 MiB
+            clients.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                clients[-1].sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 16000000\r\n\r\n")
+                clients[-1].sendall(b" " * 15_000_000)
+        self.assertLess(self.memory_of(server), 300_000)
+        self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="memory"}'], 30)
+        self.assertLessEqual(metrics(port)["lockstep_serve_received_bytes"], 64 << 20)
+
+    def test_a_client_has_so_many_requests_per_second(self) -> None:
+        _, port = self.serve("--model", self.trained("first.h5"), "--max-rate", 0.001)
+        body = {"instances": rows(data_files.digits(1, 5)[0])}
+        self.assertEqual(ask(port, body)[0], 200)
+        code, reply = ask(port, body)
+        self.assertEqual(code, 429)
+        self.assertIn("too many requests per second", reply["error"])
+        self.assertEqual(get(port, "/healthz")[0], 200)
 
     def test_wrong_usage(self) -> None:
         self.data = self.scratch

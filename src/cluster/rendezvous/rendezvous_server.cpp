@@ -5,12 +5,12 @@
 #include "cluster/net/probe.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "core/clock.hpp"
+#include "core/descriptor_limit.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -36,21 +36,9 @@ constexpr std::size_t max_reported = 1000;
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
 constexpr int usage = static_cast<int>(ExitCode::usage);
 
-/// Raises the soft limit of open files as far as allowed and returns it.
-std::size_t descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-  if (limit.rlim_cur < limit.rlim_max) {
-    rlimit more = limit;
-    more.rlim_cur = std::min<rlim_t>(limit.rlim_max, 1U << 17U);
-    if (more.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
-  }
-  return limit.rlim_cur;
-}
-
 std::size_t compute_max_unauthenticated_peers(std::size_t members) {
   constexpr std::size_t reserved = 192;  // the status port's clients, log files, sockets of trainers, pipes
-  const std::size_t max_descriptors = descriptors();
+  const std::size_t max_descriptors = raise_descriptor_limit();
   if (max_descriptors < members + reserved + 8) {
     throw UsageError(fmt::format("the limit of {} open files is too low for {} workers; raise it (ulimit -n)",
                                  max_descriptors, members));

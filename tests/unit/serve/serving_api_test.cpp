@@ -141,6 +141,15 @@ TEST_CASE("the newest whole model of a directory is found") {
   write(folder / "history.json", 1s);
   std::filesystem::create_directory(folder / "folder.keras");
   CHECK(newest_model(folder)->file == folder / "new.keras");
+  const std::filesystem::path versions = folder / "versions";
+  for (const char* name : {"9", "10", "10x", "-11", "best"}) {
+    std::filesystem::create_directories(versions / name);
+    if (name != std::string("10")) write(versions / name / "model.h5", 0s);
+  }
+  CHECK(newest_model(versions)->file == versions / "9" / "model.h5");  // version 10 is not whole yet
+  write(versions / "10" / "model.h5", 100s);
+  CHECK(newest_model(versions)->file == versions / "10" / "model.h5");
+  CHECK(numbered_directories(versions).size() == 2);
   const std::optional<ModelVersion> before = newest_model(folder / "old.h5");
   write(folder / "old.h5", 10s);
   CHECK(newest_model(folder)->file == folder / "old.h5");

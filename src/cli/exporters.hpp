@@ -1,0 +1,43 @@
+// Estimator's exporters: an evaluator keeps models as EXPORT_DIR/NAME/VERSION/model.keras, from which servers take the
+// highest version.
+#pragma once
+
+#include "checkpoint/newest_model.hpp"
+#include "core/enum_names.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+enum class Exporter : std::uint8_t {
+  latest,  ///< each model that is evaluated
+  best,    ///< each that is better than those before
+  final    ///< the last one, when the job has ended
+};
+
+struct ExportSettings {
+  std::vector<Exporter> exporters = {};
+  std::filesystem::path directory = {};  ///< empty: "export" in the job's model directory
+  std::size_t kept = 5;                  ///< versions of each exporter
+  friend bool operator==(const ExportSettings&, const ExportSettings&) = default;
+};
+
+template <>
+struct EnumNames<Exporter> {
+  static constexpr std::array<std::pair<Exporter, std::string_view>, 3> all{
+      {{Exporter::latest, "latest"}, {Exporter::best, "best"}, {Exporter::final, "final"}}};
+};
+
+/// Copies `file`, which has the content of `version`, to DIRECTORY/NAME/TIME/model.EXTENSION, unless it is there; TIME
+/// is the version's in milliseconds. Removes the lowest versions beyond those that are kept. Does nothing if the
+/// exporter is not chosen. Throws IoError.
+void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version,
+                  const std::filesystem::path& file);
+
+}  // namespace lockstep
