@@ -27,6 +27,7 @@ def limited(epochs: int) -> int:
     most = _limit("max_epochs")
     if not most or epochs <= most:
         return epochs
+    most = max(most, 0)
     warnings.warn(f"keras.config.max_epochs() limits epochs to {most}", stacklevel=3)
     return most
 

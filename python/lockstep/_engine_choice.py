@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from dataclasses import dataclass
@@ -273,6 +274,35 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
     return _tensorflow_takes_for_1(model, y)
 
 
+def beyond_32_bits(*values: Any) -> str | None:
+    """Return what Keras on JAX does with whole numbers that the native engine does not."""
+    if keras.backend.backend() != "jax" or jax_has_64_bits():
+        return None
+    held = [
+        list(each.values() if isinstance(each, dict) else each) if holds_arrays(each) else [each] for each in values
+    ]
+    for value in itertools.chain.from_iterable(held):
+        try:
+            array = np.asarray(value)
+        except Exception:  # it is no array, which is said later
+            continue
+        if array.dtype not in (np.int64, np.uint64) or not array.size:
+            continue
+        limits = np.iinfo(np.int32 if array.dtype == np.int64 else np.uint32)
+        if not limits.min <= array.min() <= array.max() <= limits.max:
+            return "Keras on JAX cuts whole numbers to 32 bits, and these are longer; give them as float32"
+    return None
+
+
+def jax_has_64_bits() -> bool:
+    """Return whether the caller has switched on JAX's types of 64 bits."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return bool(jax.config.jax_enable_x64)
+
+
 def beyond_collecting(source: Source) -> str | None:
     """Return what in a source only the Keras engine takes: it holds no whole pass in memory."""
     size = (source.steps or 1) * bytes_of(source.first)
@@ -281,7 +311,7 @@ def beyond_collecting(source: Source) -> str | None:
     return f"it would collect {source.what}, of {size >> 20} MiB in each pass, in memory"
 
 
-def inference_engine(model: Any, task: str, engine: str, y: Any = None, sample_weight: Any = None) -> str:
+def inference_engine(model: Any, task: str, engine: str, x: Any, y: Any = None, sample_weight: Any = None) -> str:
     """Return the engine to "evaluate" or "predict" with, and say why if it is not the native one."""
     problem = None
     if not model.built:
@@ -292,6 +322,7 @@ def inference_engine(model: Any, task: str, engine: str, y: Any = None, sample_w
         problem = "it needs targets"
     elif sample_weight is not None and (holds_arrays(sample_weight) or np.ndim(sample_weight) != 1):
         problem = "it takes one sample_weight for each example"
+    problem = problem or beyond_32_bits(x, y, sample_weight)
     return choose(model, engine, problem, task)
 
 

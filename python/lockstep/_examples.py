@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep._arrays import as_array
-from lockstep._engine_choice import holds_arrays
+from lockstep._engine_choice import beyond_32_bits, holds_arrays
 from lockstep._job import Job, Message
 from lockstep._memory import write
 from lockstep._native import DataError, UsageError
@@ -66,12 +66,6 @@ def as_examples(x: Any, y: Any, what: str, sample_weight: Any = None) -> Example
         raise DataError(f"x of {what} has {examples} examples, y has {len(targets[0][1])}; give one target per example")
     if examples == 0:
         raise DataError(f"{what} holds no examples")
-    for name, arrays in (("x", inputs), ("y", targets or [])):
-        if any(array.dtype.kind in "ui" and not _fits_int32(array) for _, array in arrays):
-            raise UsageError(
-                f"{name} of {what} holds whole numbers beyond 32 bits, which Keras' backends compute in 32; give it as "
-                'float32: .astype("float32")'
-            )
     weights = None if sample_weight is None else as_array(sample_weight, f"sample_weight of {what}")
     if weights is not None and weights.shape != (examples,):
         raise DataError(
@@ -96,6 +90,9 @@ def collect(source: Source, equal_batches: bool = False) -> Examples:
     Raises DataError if they do not fit into a quarter of the machine's memory.
     """
     x, y, weights = concatenate(source, equal_batches)
+    problem = beyond_32_bits(x, y, weights)
+    if problem is not None:
+        raise UsageError(f"{problem}, or use engine='keras' ({source.what})")
     return as_examples(x, y, source.what, weights)
 
 
@@ -136,7 +133,9 @@ def rewrite_examples(written: Message, data: Examples) -> None:
 
 def _fits_int32(array: NDArray[Any]) -> bool:
     limits = np.iinfo(np.int32)
-    return np.can_cast(array.dtype, np.int32) or bool(limits.min <= array.min() and array.max() <= limits.max)
+    if np.can_cast(array.dtype, np.int32) or not array.size:
+        return True
+    return bool(limits.min <= array.min() and array.max() <= limits.max)
 
 
 def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Message:
@@ -150,7 +149,7 @@ def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Messag
         return described
     described["y"] = []
     for name, array in data.y:
-        is_class = array.dtype.kind in "ui" and array.size == len(array)
+        is_class = array.dtype.kind in "ui" and array.size == len(array) and _fits_int32(array)
         written = job.memory_file("y").write(array, "int32" if is_class else "float32")
         described["y"].append({**written, "name": name})
     return described

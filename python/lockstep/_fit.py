@@ -29,6 +29,7 @@ from lockstep._caller import (
     waits_for_batches,
 )  # fmt: skip
 from lockstep._engine_choice import (
+    beyond_32_bits,
     beyond_collecting,
     beyond_native,
     choose,
@@ -170,6 +171,9 @@ def fit(
     _, targets, weights = (x, y, sample_weight) if source is None else unpack(source.first)
     checked = validation_data if validation_source is None else unpack(validation_source.first)
     problem = beyond_native(model, targets, checked, weights)
+    if source is None:
+        given = validation_data if isinstance(validation_data, (tuple, list)) else ()
+        problem = problem or beyond_32_bits(x, y, sample_weight, *given)
     problem = next(filter(None, [problem, *map(beyond_collecting, sources)]), None)
     chosen = choose(model, engine, problem)
     verbose = 1 if verbose == "auto" else int(verbose)

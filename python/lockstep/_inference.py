@@ -60,7 +60,7 @@ def evaluate(
         arguments.batch_size = examples_of(source.first)
         x, y, sample_weight = concatenate(source)
     _build(model, x)
-    if inference_engine(model, "evaluate", engine, y, sample_weight) == "keras":
+    if inference_engine(model, "evaluate", engine, x, y, sample_weight) == "keras":
         logs, values = _keras_inference.evaluate(model, (x, y, sample_weight), arguments)
         return logs if return_dict else values
     data = as_examples(x, y, "the data", sample_weight)
@@ -112,7 +112,7 @@ def predict(
         arguments.batch_size = examples_of(source.first)
         x, _, _ = concatenate(source)
     _build(model, x)
-    if inference_engine(model, "predict", engine) == "keras":
+    if inference_engine(model, "predict", engine, x) == "keras":
         return _keras_inference.predict(model, x, arguments)
     data = as_examples(x, None, "the data")
     with Job() as job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import pickle
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from lockstep import _backup, _start, _transfer
 from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
-from lockstep._engine_choice import holds_arrays
+from lockstep._division import refuse_indivisible_losses, refuse_other_reductions
+from lockstep._engine_choice import jax_has_64_bits
 from lockstep._job import Job, variables_of_templates
 from lockstep._native import DataError, DirectoryLock, IoError, UsageError
 from lockstep._sources import Source
@@ -43,6 +42,7 @@ class KerasSettings:
     epsilon: float
     image_data_format: str
     dtype_policy: str
+    has_64_bits: bool  # of JAX
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def fit(
         if batch_size < workers:
             raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
     if workers > 1:
-        refuse_losses_that_no_average_gives(model)
+        refuse_other_reductions(model)
     build(model, keras.tree.map_structure(lambda array: array[:1], _first_batch(arrays)))
     if workers > 1:
-        _refuse_losses_that_are_sums(model, keras.tree.map_structure(lambda array: array[:2], _first_batch(arrays)))
+        refuse_indivisible_losses(model, _first_batch(arrays), workers, class_weight)
     with Job() as job, _start.owned(backup_dir) as owned:
         begun, facts = _start.take(
             backup_dir, resume, model, (seed, drawn_seed), [_describe(each) for each in (given, validation)],
@@ -189,6 +189,7 @@ def settings() -> KerasSettings:
         epsilon=keras.config.epsilon(),
         image_data_format=keras.config.image_data_format(),
         dtype_policy=keras.config.dtype_policy().name,
+        has_64_bits=jax_has_64_bits(),
     )
 
 
@@ -218,42 +219,6 @@ def _refuse_other_optimizers(model: Any) -> None:
                 f"the model has another optimizer, {name}; lockstep.fit takes models of one, so train with Keras' own "
                 "fit under lockstep launch and wrap each in lockstep.DistributedOptimizer"
             )
-
-
-def refuse_losses_that_no_average_gives(model: Any) -> None:
-    """Refuse a loss that is no mean over examples: workers average their gradients by the examples that they have."""
-    for loss in keras.tree.flatten(getattr(model, "loss", None)):
-        reduction = getattr(loss, "reduction", "mean")
-        options = {"reduction": reduction} if reduction not in ("mean", "sum_over_batch_size") else {}
-        if getattr(loss, "ignore_class", None) is not None:
-            options["ignore_class"] = loss.ignore_class
-        for name, value in options.items():
-            raise UsageError(
-                f"the loss {type(loss).__name__} has {name}={value!r}, but several workers average gradients over "
-                f"examples, so they need a mean over all of them; use workers=1, or leave {name} out"
-            )
-
-
-def _refuse_losses_that_are_sums(model: Any, batch: Any) -> None:
-    """Refuse a function of the caller's own that is no mean over examples, as two examples show."""
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-    functions = [each for each in keras.tree.flatten(getattr(model, "loss", None)) if inspect.isroutine(each)]
-    if len(functions) != 1 or y is None or holds_arrays(y) or len(y) < 2:
-        return  # which target is whose, Keras alone knows
-    try:
-        outputs = model(x, training=False)
-        both, *each = (
-            np.asarray(keras.ops.convert_to_numpy(functions[0](keras.ops.convert_to_tensor(y[part]), outputs[part])))
-            for part in (slice(2), slice(1), slice(1, 2))
-        )
-    except Exception:  # of the caller's code, which training will show
-        return
-    if both.ndim == 0 and not np.isclose(both, (each[0] + each[1]) / 2, rtol=1e-3):
-        raise UsageError(
-            f"the loss {functions[0].__name__} is {both:g} of two examples, and {each[0]:g} and {each[1]:g} of each, "
-            "but several workers average gradients over examples, so they need a mean over all of them; use workers=1, "
-            "or return a value for each example"
-        )
 
 
 def _split(arrays: Any, count: int, validation_split: float) -> tuple[Any, Any, int]:

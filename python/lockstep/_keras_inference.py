@@ -13,12 +13,12 @@ import numpy as np
 from lockstep import _transfer
 from lockstep._arguments import Arguments
 from lockstep._arrays import numbers
+from lockstep._division import refuse_indivisible_losses, refuse_other_reductions
 from lockstep._job import Job, Message
 from lockstep._keras_engine import (
     KerasSettings,
     as_checked_data,
     build_layers,
-    refuse_losses_that_no_average_gives,
     settings,
     share,
     start_workers,
@@ -44,7 +44,7 @@ class InferenceJob:
 def evaluate(model: Any, data: Any, arguments: Arguments) -> tuple[dict[str, Any], Any]:
     """Return loss and metrics by name, and as Keras' ``evaluate`` returns them."""
     if arguments.workers > 1:
-        refuse_losses_that_no_average_gives(model)
+        refuse_other_reductions(model)
     with Job() as job:
         result, _ = _infer(job, "evaluate", model, data, arguments)
     values = [numbers(value) for value in result["values"]]
@@ -63,6 +63,8 @@ def _infer(job: Job, kind: str, model: Any, data: Any, arguments: Arguments) -> 
     arrays, examples = as_checked_data(data, "the data")
     build_layers(model, keras.tree.map_structure(lambda array: array[:1], arrays))
     workers = min(arguments.workers, arguments.batch_size, examples)
+    if kind == "evaluate" and workers > 1:
+        refuse_indivisible_losses(model, arrays, workers, None)
     outputs = [job.memory_file("outputs") for _ in range(workers)]
     try:
         (job.folder / "model").write_bytes(_transfer.dump(model))

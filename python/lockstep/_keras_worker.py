@@ -249,6 +249,10 @@ def _begin(job: FitJob | InferenceJob, channel_descriptor: int) -> Channel | Non
         channel.send({"event": "hello", "version": VERSION, "generation": generation, "workers": workers})
     else:
         os.close(channel_descriptor)
+    if job.settings.has_64_bits:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
     keras.config.set_floatx(job.settings.floatx)
     keras.config.set_epsilon(job.settings.epsilon)
     keras.config.set_image_data_format(job.settings.image_data_format)

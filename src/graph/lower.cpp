@@ -18,7 +18,9 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -69,6 +71,7 @@ class Lowering {
     }
     add_metrics_parameter();
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) add_loss(i);
+    if (graph_.outputs.size() > 1) refuse_equal_names();
     if (graph_.mixed_bfloat16) choose_types(graph_);
     for (const Fork& fork : forks_) share_gradient(fork);
     add_backward(graph_, forks_);
@@ -456,6 +459,21 @@ class Lowering {
     if (output == architecture_.outputs().end()) return nullptr;
     const auto index = static_cast<std::size_t>(output - architecture_.outputs().begin());
     return logits_activation_of(graph_.outputs[index].loss) == function ? &hidden_logits_[index] : nullptr;
+  }
+
+  /// Of what is logged. Keras numbers such names.
+  void refuse_equal_names() const {
+    std::set<std::string> names{"loss"};
+    const auto add = [&names](const std::string& name) {
+      if (!names.insert(name).second)
+        throw UsageError("two values that are logged have the name " + name + "; give a metric or an output another");
+    };
+    for (const GraphOutput& output : graph_.outputs) {
+      add(output.name + "_loss");
+      visit_metrics({output.metrics, output.weighted_metrics}, [&](std::string_view name, const Metric& /*metric*/) {
+        add(fmt::format("{}_{}", output.name, name));
+      });
+    }
   }
 
   void add_metrics_parameter() {

@@ -58,7 +58,7 @@ if [ "${1:-}" = --full ]; then
 elif [ "${1:-}" = --kills ]; then
   exec "$venv/bin/python" -W ignore "$here/random_kills.py" --count "${@:2}"
 elif [ $# = 0 ]; then
-  tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
+  tests=(parts_test start_test division_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
     faults_test.MistakesTest examples_test.QuickTest notebooks_test.QuickTest)
 fi
 cd "$here"

@@ -309,7 +309,8 @@ void Coordinator::fail(const Fault& fault, double now) {
   if (fault.is_leave) {
     if (slots_.size() > 1) text += "; waiting for it to come back";  // else the worker's own line says how to go on
   } else if (is_repeated) {
-    finish(fault.code, text + "; it is the second time in a row, so another restart would not help", now);
+    finish(fault.code, text + "; it is the second time in a row without progress, so the job is not started again",
+           now);
     return;
   } else if (++restarts_ > timeouts_.max_restarts) {
     finish(fault.code,
