@@ -78,7 +78,11 @@ ConnectionTable::Connection* ConnectionTable::find(int descriptor) {
 
 void ConnectionTable::end(Connection& connection, EndOfConnection why) {
   ++ended_[static_cast<std::size_t>(why)];
-  if (socket_of(connection.descriptor_) == connection.socket_) shutdown(connection.descriptor_, SHUT_RDWR);
+  if (socket_of(connection.descriptor_) == connection.socket_) {
+    const linger none{.l_onoff = 1, .l_linger = 0};  // a client that still sends learns of the end at once
+    setsockopt(connection.descriptor_, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    shutdown(connection.descriptor_, SHUT_RDWR);
+  }
   forget(connection);
 }
 

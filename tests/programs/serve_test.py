@@ -47,7 +47,7 @@ class ServeTest(ServerTest):
         first, second = self.trained("first.h5"), self.trained("second.h5", "--seed", 7)
         folder = self.scratch / "later"
         server, port = self.serve("--model", folder)
-        self.assertEqual(get(port, "/healthz"), (503, f"{folder} holds no model yet\n"))
+        self.assertEqual(get(port, "/healthz"), (503, f"{folder} does not exist yet\n"))
         picture = {"instances": rows(data_files.digits(1, 5)[0])}
         self.assertEqual(ask(port, picture)[0], 503)
         self.served(first).rename(folder)
