@@ -104,6 +104,8 @@ class Cluster:
                 self.services.append(document)
             elif kind == "Job":
                 self.jobs[name] = Job(document)
+            elif kind == "Deployment":
+                self.bare_pods[name] = self._start(name, document["spec"]["template"])
             elif kind == "Pod":
                 self.bare_pods[name] = self._start(name, document)
             elif kind == "NetworkPolicy":
@@ -179,18 +181,25 @@ class Cluster:
 
         def answers(probe: Manifest) -> bool:
             get = probe["httpGet"]
-            connection = http.client.HTTPConnection(pod.address, port_number(container, get["port"]), timeout=2)
             try:
-                connection.request("GET", get["path"])
-                return 200 <= connection.getresponse().status < 400
+                status, _ = self.request(pod, port_number(container, get["port"]), "GET", get["path"])
             except OSError:
                 return False
-            finally:
-                connection.close()
+            return 200 <= status < 400
 
         pod.was_ready = pod.was_ready or answers(container["readinessProbe"])
         if "livenessProbe" in container:
             pod.failed_probes = 0 if answers(container["livenessProbe"]) else pod.failed_probes + 1
+
+    def request(self, pod: Pod, port: int, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+        """Speaks HTTP with a pod. Raises OSError if it does not answer."""
+        connection = http.client.HTTPConnection(pod.address, port, timeout=2 if body is None else 20)
+        try:
+            connection.request(method, path, body)
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode()
+        finally:
+            connection.close()
 
     def _look(self, pod: Pod, seen: dict[str, Manifest]) -> bool:
         """Returns whether the pod has ended. If so, saves its log and exit code and removes it."""

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import unittest
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from cluster import Cluster, Job, Pod
 from engine import Engine, Failed
 
 ROOT = Path(__file__).resolve().parents[3]
-NAME, CLAIM, MOUNTED = "tf-learning", "pvc-demo", "/pvcmnt"
+sys.path.insert(0, str(ROOT / "tests" / "programs"))
+import data_files  # noqa: E402
+
+NAME, CLAIM, DATA, MOUNTED = "tf-learning", "pvc-demo", "pvc-data", "/pvcmnt"
+SERVED = 8501
 
 LOOK_AROUND = """
 cat /proc/1/status /proc/mounts
@@ -121,6 +126,34 @@ class SessionTest(unittest.TestCase):
 
     def test_four_workers(self) -> None:
         self.session(4, 5)
+
+    def test_an_evaluator_and_a_server_beside_training(self) -> None:
+        self.cluster.apply(render(create_pvc_checkpoint=True, create_pvc_data=True, data_pvc_name=DATA))
+        data_files.write_idx(self.cluster.volume(DATA), train=2000, test=200)
+        beside = {"create_pvc_checkpoint": False, "data_pvc_name": DATA, "model_checkpoint_dir": MOUNTED}
+        self.cluster.apply(render(serve=True, **beside))
+        self.cluster.apply(render(evaluator=True, evaluator_args=["--monitor", "accuracy", "--export", "best"], **beside))
+        server = self.cluster.bare_pods[f"{NAME}-serve"]
+
+        def health() -> int:
+            with suppress(OSError):
+                return self.cluster.request(server, SERVED, "GET", "/healthz")[0]
+            return 0
+
+        self.cluster.wait(lambda: health() == 503, 60)  # there is no model yet
+        self.deploy(2, 5, data_pvc_name=DATA)
+        self.cluster.finish()
+        self.assertEqual(self.cluster.jobs[f"{NAME}-evaluator"].failures, 0, self.cluster.story())
+        evaluated = json.loads((self.cluster.volume(CLAIM) / "eval" / "evaluation.json").read_text())
+        last = evaluated["evaluations"][-1]
+        self.assertEqual((evaluated["monitor"], last["file"], last["iteration"]), ("accuracy", "model.h5", 100))
+        self.assertTrue(list((self.cluster.volume(CLAIM) / "export" / "best").glob("*/model.h5")))
+        self.cluster.wait(lambda: health() == 200, 60)
+        body = json.dumps({"instances": [[[0.5] * 28] * 28] * 3})
+        code, reply = self.cluster.request(server, SERVED, "POST", f"/v1/models/{NAME}:predict", body)
+        self.assertEqual((code, len(json.loads(reply)["predictions"])), (200, 3), reply)
+        code, page = self.cluster.request(server, SERVED, "GET", "/")
+        self.assertEqual((code, "<canvas" in page), (200, True))
 
     def lose_pod(self, lost: Job, *, force: bool) -> None:
         """Deletes a pod, as a user does or as when its node is lost. Another pod must replace it."""
