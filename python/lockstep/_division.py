@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -14,9 +17,10 @@ from lockstep._state import assign, to_array
 
 _OVER_THE_BATCH = ("circle", "dice", "tversky")  # Keras' losses that are no mean over examples
 _MEANS = ("mean", "sum_over_batch_size")
-_EXAMPLES = 32  # to try it with
+_EXAMPLES = 64  # to try it with
 _TOLERANCE = {"float32": 1e-4, "float64": 1e-4}
 _LOW_PRECISION = 1e-3
+_RANDOM = ("beta", "gamma", "normal", "truncated_normal", "uniform")  # functions of keras.random
 
 
 def refuse_other_reductions(model: Any) -> None:
@@ -33,98 +37,214 @@ def refuse_other_reductions(model: Any) -> None:
             )
 
 
-def refuse_indivisible_losses(model: Any, batch: Any, workers: int, class_weight: dict[int, float] | None) -> None:
-    """Refuse a loss that is not the mean of the losses of a batch's parts, as its first examples show.
+def refuse_indivisible_losses(model: Any, data: Any, workers: int, class_weight: dict[int, float] | None) -> None:
+    """Refuse a loss that is not the mean of the losses of a batch's parts, and warn of such a metric.
 
-    Call it when the model is built. What the model counts does not change. `batch`: (x,), (x, y) or (x, y, weights).
+    Tries it with examples from all of `data`: (x,), (x, y) or (x, y, weights), with a first axis of examples. Call it
+    when the model is built. What the model counts does not change. A train_step of the model's own is not tried.
     """
-    if _has_own_step(model) or (_is_mean_by_definition(model) and not _may_mask(model)):
+    if _has_own_step(model) or (_is_all_of_keras(model) and not _may_mask(model)):
         return
-    first = keras.tree.map_structure(lambda array: array[: max(_EXAMPLES, 2 * workers)], batch)
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(first)
-    count = len(keras.tree.flatten(x)[0])
+    count = len(keras.tree.flatten(data)[0])
+    places = np.unique(np.linspace(0, count - 1, max(_EXAMPLES, 2 * workers)).astype(int))
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(keras.tree.map_structure(lambda array: array[places], data))
     if weights is None and class_weight and y is not None:
         weights = _weights_of_classes(y, class_weight)
-    state = _State(model)
-    try:
-        outputs = model(x, training=False)
-        if any(getattr(each, "_keras_mask", None) is not None for each in keras.tree.flatten(outputs)):
-            _warn_of_masks()
-            return
-        if state.draws_random_numbers():
-            return
-
-        def loss_of(part: slice) -> float:
-            state.restore()
-            return _loss_of_part(model, part, x, y, weights)
-
-        ends = [count * worker // workers for worker in range(workers + 1)]
-        parts = [slice(begin, end) for begin, end in itertools.pairwise(ends) if begin < end]
-        mean = sum(loss_of(part) * (part.stop - part.start) for part in parts) / count
-        whole, again = (loss_of(slice(count)) for _ in range(2))
-    except Exception:  # of the caller's code, which training will show
+    trial = _Trial(model, x, y, weights, len(places), workers)
+    trace = _trace(model, x)
+    if trace.has_masks:
+        _warn_of_masks()
         return
-    finally:
-        state.restore()
-    if whole != again or not np.isfinite(whole):
-        return  # it is random
-    tolerance = _TOLERANCE.get(model.compute_dtype, _LOW_PRECISION)
-    if not np.isclose(whole, mean, rtol=tolerance, atol=1e-6):
-        raise UsageError(
-            f"the loss of {count} examples is {whole:g}, but {mean:g} on average when {len(parts)} workers have a part "
-            "of them each; gradients are averaged over workers, so they need a loss that is a mean over examples: use "
-            "workers=1, or return a value for each example that depends on no other"
-        )
+    if trace.adds_losses or _computes_its_loss(model):
+        trial.refuse(_loss_of_model)
+    elif trace.outputs is not None:
+        outputs = keras.tree.map_structure(_some_outputs, trace.outputs)
+        if not all(map(_is_mean, keras.tree.flatten(getattr(model, "loss", None)))):
+            trial.refuse(lambda model, part, x, y, weights: _loss(model, x, y, _cut(outputs, part), weights))
+        for name, metric in _metrics_of_the_users_own(model):
+            trial.warn_of_metric(name, metric, outputs)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Some examples, in one piece and in the parts that workers would have."""
+
+    model: Any
+    x: Any
+    y: Any
+    weights: Any
+    count: int
+    workers: int
+
+    def values(self, value_of: Callable[..., float]) -> tuple[float, float] | None:
+        """Return a value of all examples, and the mean of the values of their parts; None if the former varies."""
+        ends = [self.count * worker // self.workers for worker in range(self.workers + 1)]
+        parts = [slice(begin, end) for begin, end in itertools.pairwise(ends) if begin < end]
+        state = _State(self.model)
+
+        def value(part: slice) -> float:
+            state.restore()
+            return value_of(self.model, part, *(_cut(each, part) for each in (self.x, self.y, self.weights)))
+
+        with state:
+            mean = sum(value(part) * (part.stop - part.start) for part in parts) / self.count
+            whole, again = (value(slice(self.count)) for _ in range(2))
+        return (whole, mean) if whole == again and np.isfinite(whole) else None
+
+    def is_mean(self, whole: float, mean: float) -> bool:
+        tolerance = _TOLERANCE.get(self.model.compute_dtype, _LOW_PRECISION)
+        return bool(np.isclose(whole, mean, rtol=tolerance, atol=1e-6))
+
+    def refuse(self, loss_of: Callable[..., float]) -> None:
+        try:
+            values = self.values(loss_of)
+        except Exception:  # of the caller's code, which training will show
+            return
+        if values is None:
+            warnings.warn(
+                "the loss is random, so that it cannot be tried whether it is a mean over examples, as several workers "
+                "need it; use workers=1 if it is not",
+                stacklevel=5,
+            )
+        elif not self.is_mean(*values):
+            raise UsageError(
+                f"the loss of {self.count} examples is {values[0]:g}, but {values[1]:g} on average when {self.workers} "
+                "workers have a part of them each; gradients are averaged over workers, so they need a loss that is a "
+                "mean over examples: use workers=1, or return a value for each example that depends on no other"
+            )
+
+    def warn_of_metric(self, name: str, metric: Callable[..., Any], outputs: Any) -> None:
+        def value(model: Any, part: slice, x: Any, y: Any, weights: Any) -> float:
+            return float(np.mean(keras.ops.convert_to_numpy(metric(y, _cut(outputs, part)))))
+
+        try:
+            values = self.values(value)
+        except Exception:  # of the caller's code, which training will show
+            return
+        if values is not None and not self.is_mean(*values):
+            warnings.warn(
+                f"the metric {name} is no mean over examples: with several workers it is the mean of the values of "
+                "their parts of each batch; use workers=1 for Keras' value",
+                stacklevel=5,
+            )
 
 
 class _State:
-    """What a model counts: variables that a prediction or a loss changes."""
+    """What a model counts: variables that a prediction or a loss changes. Leaving the ``with`` block restores them.
+
+    Meanwhile keras.random draws a constant, which is the same for an example in any batch.
+    """
 
     def __init__(self, model: Any) -> None:
         variables = [*model.non_trainable_variables, *getattr(model, "metrics_variables", [])]
         self._variables = [each for each in variables if str(each.dtype) != "string"]
         self._values = [to_array(each) for each in self._variables]
+        self._stack = contextlib.ExitStack()
 
     def restore(self) -> None:
         assign(self._variables, self._values)
 
-    def draws_random_numbers(self) -> bool:
-        """Whether the model has drawn random numbers, of which those of a part are others."""
-        held = zip(self._variables, self._values, strict=True)
-        return any("seed_generator" in each.path and not np.array_equal(to_array(each), value) for each, value in held)
+    def __enter__(self) -> None:
+        def constant(shape: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
+            return keras.ops.full(shape, 0.5, dtype or keras.config.floatx())
+
+        for name in _RANDOM:
+            self._stack.enter_context(_replaced(keras.random, name, constant))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self.restore()
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a class or module for a while."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@dataclass
+class _Trace:
+    """What a model does with a batch, found without computing it."""
+
+    outputs: Any = None  # their shapes and types; None if it cannot be had
+    adds_losses: bool = False
+    has_masks: bool = False
+
+
+def _trace(model: Any, x: Any) -> _Trace:
+    from keras.src.backend import compute_output_spec, get_keras_mask
+
+    trace = _Trace()
+    original = keras.layers.Layer.add_loss
+
+    def add_loss(layer: Any, loss: Any) -> Any:
+        trace.adds_losses = True
+        return original(layer, loss)
+
+    def outputs_of(inputs: Any) -> Any:
+        outputs = model(inputs, training=False)
+        trace.has_masks = any(get_keras_mask(each) is not None for each in keras.tree.flatten(outputs))
+        return outputs
+
+    given = keras.tree.map_structure(lambda array: keras.KerasTensor(array.shape, array.dtype.name), x)
+    with _replaced(keras.layers.Layer, "add_loss", add_loss):
+        try:
+            trace.outputs = compute_output_spec(outputs_of, given)
+        except Exception:  # a model that only computes, which says all then
+            trace.adds_losses = True
+    return trace
 
 
 def _has_own_step(model: Any) -> bool:
     return getattr(model.train_step, "__func__", None) is not keras.Model.train_step
 
 
-def _is_mean_by_definition(model: Any) -> bool:
-    """Whether each part of the loss is one of Keras' own means over examples."""
-    if getattr(model.compute_loss, "__func__", None) is not keras.Model.compute_loss:
+def _computes_its_loss(model: Any) -> bool:
+    return getattr(model.compute_loss, "__func__", None) is not keras.Model.compute_loss
+
+
+def _is_all_of_keras(model: Any) -> bool:
+    """Whether losses and layers are Keras' own, so that each loss is a mean over examples, and metrics are classes."""
+    if _computes_its_loss(model) or any(True for _ in _metrics_of_the_users_own(model)):
         return False
     if not all(map(_is_mean, keras.tree.flatten(getattr(model, "loss", None)))):
         return False
-    return not any(_adds_losses(type(layer)) for layer in model._flatten_layers())
+    return all(_is_of_keras(type(layer)) for layer in model._flatten_layers())
 
 
 def _is_mean(loss: Any) -> bool:
+    """Whether a loss is one of Keras' own means over examples."""
     if loss is None:
         return True
     if isinstance(loss, str):
         return loss.lower() not in _OVER_THE_BATCH
     owner = loss if hasattr(loss, "__name__") else type(loss)
-    return str(owner.__module__).split(".")[0] == "keras" and owner.__name__.lower() not in _OVER_THE_BATCH
+    return _is_of_keras(owner) and owner.__name__.lower() not in _OVER_THE_BATCH
 
 
-def _adds_losses(kind: type) -> bool:
-    """Whether a class of the user's own calls add_loss."""
-    own = [each for each in kind.__mro__ if each.__module__.split(".")[0] not in ("keras", "builtins")]
-    functions = [value for each in own for value in vars(each).values()]
-    return any("add_loss" in getattr(getattr(each, "__code__", None), "co_names", ()) for each in functions)
+def _is_of_keras(owner: Any) -> bool:
+    return str(owner.__module__).split(".")[0] == "keras"
+
+
+def _metrics_of_the_users_own(model: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the functions that a model with one output takes for metrics."""
+    metrics = getattr(model, "_compile_metrics", None)
+    if len(getattr(model, "outputs", None) or [None]) != 1:
+        return
+    for metric in keras.tree.flatten(
+        [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    ):
+        if hasattr(metric, "__name__") and not isinstance(metric, type) and not _is_of_keras(metric):
+            yield metric.__name__, metric
 
 
 def _may_mask(model: Any) -> bool:
-    """Whether an output may have a mask, by whose sum Keras divides a loss."""
+    """Whether an output of Keras' own layers may have a mask, by whose sum Keras divides a loss."""
     outputs = getattr(model, "outputs", None)
     if outputs:
         return any(getattr(each, "_keras_mask", None) is not None for each in keras.tree.flatten(outputs))
@@ -141,13 +261,25 @@ def _warn_of_masks() -> None:
     )
 
 
-def _loss_of_part(model: Any, part: slice, x: Any, y: Any, weights: Any) -> float:
-    own_x, own_y, own_weights = (
-        each if each is None else keras.tree.map_structure(lambda array: keras.ops.convert_to_tensor(array[part]), each)
-        for each in (x, y, weights)
-    )
-    outputs = model(own_x, training=False)
-    return float(keras.ops.convert_to_numpy(model.compute_loss(own_x, own_y, outputs, own_weights)))
+def _cut(structure: Any, part: slice) -> Any:
+    if structure is None:
+        return None
+    return keras.tree.map_structure(lambda array: keras.ops.convert_to_tensor(array[part]), structure)
+
+
+def _some_outputs(spec: Any) -> Any:
+    """Return numbers that are probabilities as well as logits, and grow from example to example."""
+    numbers = np.random.default_rng(1).uniform(0.1, 0.95, spec.shape)
+    numbers *= np.linspace(0.1, 1, spec.shape[0]).reshape(-1, *[1] * (len(spec.shape) - 1))
+    return keras.ops.cast(keras.ops.convert_to_tensor(numbers.astype("float32")), spec.dtype)
+
+
+def _loss_of_model(model: Any, part: slice, x: Any, y: Any, weights: Any) -> float:
+    return _loss(model, x, y, model(x, training=False), weights)
+
+
+def _loss(model: Any, x: Any, y: Any, outputs: Any, weights: Any) -> float:
+    return float(keras.ops.convert_to_numpy(model.compute_loss(x, y, outputs, weights)))
 
 
 def _weights_of_classes(y: Any, class_weight: dict[int, float]) -> Any:

@@ -135,6 +135,7 @@ def fit(
     epochs = limited(epochs)
     if not 0 <= validation_split < 1:
         raise UsageError(f"validation_split is {validation_split}; it must be at least 0 and less than 1")
+    validation_split = float(validation_split)
     if resume and backup_dir is None:
         raise UsageError("resume=True needs backup_dir, where the interrupted training left its backups")
     if backup_dir is not None and not str(backup_dir):

@@ -84,6 +84,11 @@ class Job:
     """A folder, memory files and, once started, a launcher. Leaving the ``with`` block ends and removes all of it."""
 
     def __init__(self) -> None:
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            raise UsageError(
+                "this process ignores SIGCHLD, so it cannot learn how workers end; call "
+                "signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
+            )
         self._temporary = TemporaryFolder()
         self.folder = self._temporary.path
         self._files: list[MemoryFile] = []

@@ -175,6 +175,7 @@ def start_workers(job: Job, workers: int, described: Any, locks: Sequence[Direct
     path.write_bytes(pickle.dumps(described))
     variables = {
         "KERAS_BACKEND": keras.backend.backend(),
+        "PYTHONSAFEPATH": "1",  # else modules of the working directory would come before the caller's
         "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
     }
     own = [f"{name}={value}" for name, value in variables_of_templates().items()]  # not for the launcher

@@ -24,7 +24,7 @@ from lockstep import _backup
 from lockstep._files import replace_file
 from lockstep._fork import close_in_forked_children
 from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_directory
-from lockstep._transfer import describe_variables
+from lockstep._transfer import describe_variables, inner_optimizer
 
 _FACTS, _MODEL = ".lockstep-start.json", ".lockstep-start.keras"  # of what begins here, not of a user
 
@@ -48,6 +48,9 @@ _MUST_MATCH = {
 }
 # Facts of data whose values are not for people, and are compared last.
 _DIGESTS = ("digest",)
+# Keys of what Keras names, and numbers.
+_NAMES = ("name", "keras_history", "input_layers", "output_layers")
+_LIBRARIES = ("builtins", "jax", "jaxlib", "keras", "ml_dtypes", "numpy", "tensorflow", "torch")
 _MAX_SHOWN = 40  # characters of a value in a message
 _BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the native engine
 _PROGRAM = "lockstep.fit"  # the owner of a directory, in messages
@@ -261,7 +264,8 @@ def describe_compilation(model: Any) -> str:
         compiled = None
     metrics = getattr(model, "_compile_metrics", None)
     lists = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    code = [_code_of_value(each) for each in keras.tree.flatten([getattr(model, "loss", None), *lists])]
+    held = [getattr(model, "loss", None), *lists, inner_optimizer(getattr(model, "optimizer", None))]
+    code = [_code_of_value(each) for each in keras.tree.flatten(held)]
     return _as_text([compiled, [each for each in code if each]])
 
 
@@ -310,26 +314,63 @@ def _describe_layer(layer: Any) -> list[Any]:
     except Exception:  # a class of the user's own need not have one
         config = {"trainable": layer.trainable}
     config = {"module": type(layer).__module__, "config": config}
-    functions = [_code_of_value(value) for value in vars(layer).values() if inspect.isfunction(value)]
-    own = [each for each in functions if each]  # Keras adds functions of its own when a model is first used
+    held = [value for value in vars(layer).values() if not isinstance(value, keras.layers.Layer)]
+    own = [each for each in map(_code_of_value, held) if each]  # Keras adds functions of its own when it is first used
     return [type(layer).__name__, config, _code_of_value(layer), own]
 
 
-def _code_of_value(value: Any) -> Any:
+def _code_of_value(value: Any, seen: frozenset[int] = frozenset()) -> Any:
     """Return the code of a function or of an object's class, if it is the user's own: a name does not tell it."""
-    owner = value if inspect.isfunction(value) else type(value)
-    if str(owner.__module__).split(".")[0] in ("builtins", "keras"):
+    owner = value if inspect.isfunction(value) or isinstance(value, type) else type(value)
+    if not _is_own(owner) or id(owner) in seen:
         return None
+    seen |= {id(owner)}
     if inspect.isfunction(owner):
-        return _describe_function(owner)
-    return {name: _describe_function(each) for name, each in vars(owner).items() if inspect.isfunction(each)}
+        return _describe_function(owner, seen)
+    kinds = [kind for kind in owner.__mro__ if _is_own(kind)]
+    return [{name: _describe_member(each, seen) for name, each in vars(kind).items()} for kind in kinds]
 
 
-def _describe_function(function: FunctionType) -> list[Any]:
-    """Return what a function computes with: its code, and the numbers and texts of its defaults and its closure."""
-    values = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    return [_code(function.__code__), [each for each in values if isinstance(each, (bool, int, float, str))]]
+def _is_own(owner: Any) -> bool:
+    """Whether a class or function is of no installed library that comes with Keras."""
+    return str(getattr(owner, "__module__", "builtins")).split(".")[0] not in _LIBRARIES
+
+
+def _describe_member(member: Any, seen: frozenset[int]) -> Any:
+    """Return a method's code, or the value of a class' attribute."""
+    member = getattr(member, "__func__", member)  # of static methods and those of classes
+    member = getattr(member, "fget", member)  # of properties
+    member = inspect.unwrap(member) if inspect.isfunction(member) else member
+    return _describe_function(member, seen) if inspect.isfunction(member) else _describe_value(member)
+
+
+def _describe_function(function: FunctionType, seen: frozenset[int]) -> list[Any]:
+    """Return what a function computes with: its code, and the values of defaults, closure and globals that it reads."""
+    held: list[Any] = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    held += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
+    values = [_code_of_value(each, seen) if callable(each) else _describe_value(each) for each in held]
+    return [_code(function.__code__), [each for each in values if each is not None]]
+
+
+def _describe_value(value: Any) -> Any:
+    """Return a plain value as JSON has it, and None for others."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_describe_value(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _describe_value(each) for key, each in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+        content = np.ascontiguousarray(value).tobytes()
+        return [str(value.dtype), list(value.shape), hashlib.blake2b(content, digest_size=16).hexdigest()]
+    return None
+
+
+def _names(code: CodeType) -> list[str]:
+    """Return the names that code reads, and those that functions in it read."""
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each)]
+    return sorted({*code.co_names, *inner})
 
 
 def _code(code: CodeType) -> list[Any]:
@@ -348,19 +389,26 @@ def _as_constant(value: Any) -> str:
 
 
 def _as_text(config: Any) -> str:
-    def comparable(value: Any) -> Any:
+    def comparable(value: Any, is_name: bool = False, of_optimizer: bool = False) -> Any:
         if isinstance(value, dict):
             if value.get("class_name") == "__lambda__":
                 return "__lambda__"  # its bytes differ between compiled and loaded modules; _code_of_value knows it
             held = value.get("config")
-            if isinstance(held, dict) and str(value.get("module")).split(".")[0] == "keras":
+            module = str(value.get("module"))
+            if isinstance(held, dict) and module.split(".")[0] == "keras":
                 # Keras may draw it anew in each process. What follows from it, backups hold.
                 value = value | {"config": {key: each for key, each in held.items() if key != "seed"}}
-            rate = isinstance(value.get("learning_rate"), int | float)
-            return {str(key): comparable(each) for key, each in value.items() if not (key == "learning_rate" and rate)}
+            is_rate = of_optimizer and isinstance(value.get("learning_rate"), int | float)
+            return {
+                str(key): comparable(each, key in _NAMES, of_optimizer or key == "optimizer")
+                for key, each in value.items()
+                if not (key == "learning_rate" and is_rate)
+            }
         if isinstance(value, str):
-            return re.sub(r"_[0-9]+$", "", value)
-        return [comparable(each) for each in value] if isinstance(value, list | tuple) else value
+            return re.sub(r"_[0-9]+$", "", value) if is_name else value
+        if isinstance(value, list | tuple):
+            return [comparable(each, is_name, of_optimizer) for each in value]
+        return value
 
     def plain(value: Any) -> Any:
         return value.tolist() if hasattr(value, "tolist") else type(value).__name__  # not an object's address

@@ -6,6 +6,8 @@ of a function, lambdas, and models whose constructor takes other models go by va
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import inspect
 import io
@@ -262,7 +264,21 @@ def _values(held: Any) -> Any:
 
 
 def _load_file(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        _import_modules(json.loads(archive.read("config.json")))
     return keras.models.load_model(path, safe_mode=False)  # it is the caller's own
+
+
+def _import_modules(config: Any) -> None:
+    """Import the modules that register classes: Keras looks for a registered class where it is registered."""
+    if isinstance(config, dict):
+        name = config.get("module")
+        if isinstance(name, str) and name.split(".")[0] not in ("builtins", "keras"):
+            with contextlib.suppress(Exception):  # Keras says which class it misses
+                importlib.import_module(name)
+    if isinstance(config, (dict, list)):
+        for each in config.values() if isinstance(config, dict) else config:
+            _import_modules(each)
 
 
 def _by_keras(model: Any) -> tuple[bytes | None, str]:

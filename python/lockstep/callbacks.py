@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ class BackupAndRestore(AverageMetrics):
     # Fits in this program by backup directory, so that each knows its number, and with what they began.
     _fits: dict[Path, int] = {}  # noqa: RUF012
     _begun: dict[Path, dict[str, Any]] = {}  # noqa: RUF012
+    _models: dict[Path, weakref.ref[Any]] = {}  # noqa: RUF012
 
     def __init__(self, backup_dir: str | Path, save_freq: str | int = "epoch", delete_checkpoint: bool = True) -> None:
         super().__init__()
@@ -152,6 +154,11 @@ class BackupAndRestore(AverageMetrics):
         self._require_distributed_optimizer()
         self._is_fitting = True
         directory = self.backup_dir.absolute()
+        first = BackupAndRestore._models.setdefault(directory, weakref.ref(self.model))
+        if first() is not self.model:
+            raise UsageError(
+                f"{self.backup_dir} holds the backups of another model of this program; name a directory for each model"
+            )
         self._fit = BackupAndRestore._fits[directory] = BackupAndRestore._fits.get(directory, 0) + 1
         begun = BackupAndRestore._begun.setdefault(directory, {})
         now = self._describe() if is_chief() else {}

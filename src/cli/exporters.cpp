@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -54,15 +55,25 @@ void remove_all_but(const fs::path& directory, std::size_t kept) {
   for (const NumberedDirectory& version : versions) fs::remove_all(version.path, unknown);
 }
 
+/// Whether the highest version is this model's.
+bool is_exported(const std::vector<NumberedDirectory>& versions, const ModelVersion& version) {
+  if (versions.empty()) return false;
+  const std::optional<ModelVersion> highest = newest_model(versions.back().path);
+  return highest && highest->time_ms == version.time_ms && highest->bytes == version.bytes;
+}
+
 }  // namespace
 
 void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version,
                   const fs::path& file) {
   if (std::ranges::find(settings.exporters, exporter) == settings.exporters.end()) return;
   const fs::path all = settings.directory / enum_name(exporter);
-  const fs::path target = all / std::to_string(version.time_ms) / ("model" + version.file.extension().string());
-  std::error_code unknown;
-  if (fs::exists(target, unknown)) return;
+  const std::vector<NumberedDirectory> versions = numbered_directories(all);
+  if (is_exported(versions, version)) return;
+  // The highest number, also after a clock that was ahead: it is the one that is served and kept.
+  const std::uint64_t number =
+      versions.empty() ? version.time_ms : std::max(version.time_ms, versions.back().number + 1);
+  const fs::path target = all / std::to_string(number) / ("model" + version.file.extension().string());
   create_directories_durably(target.parent_path());
   copy_durably(file, target);
   set_time(target, version.time_ms);

@@ -34,9 +34,9 @@ struct EnumNames<Exporter> {
       {{Exporter::latest, "latest"}, {Exporter::best, "best"}, {Exporter::final, "final"}}};
 };
 
-/// Copies `file`, which has the content of `version`, to DIRECTORY/NAME/TIME/model.EXTENSION, unless it is there; TIME
-/// is the version's in milliseconds. Removes the lowest versions beyond those that are kept. Does nothing if the
-/// exporter is not chosen. Throws IoError.
+/// Copies `file`, which has the content of `version`, to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest
+/// number there has it. NUMBER is the version's time in milliseconds, or more if there is a higher one. Removes the
+/// lowest numbers beyond those that are kept. Does nothing if the exporter is not chosen. Throws IoError.
 void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version,
                   const std::filesystem::path& file);
 

@@ -140,6 +140,17 @@ ModelFacts facts_of(const std::filesystem::path& model, const std::optional<std:
   }
 }
 
+/// A connection that has no descriptor would wait for ever, whatever the others are for.
+void bound_connections(ConnectionLimits& limits) {
+  const std::size_t descriptors = raise_descriptor_limit();
+  const std::size_t possible = descriptors > 2 * own_descriptors ? descriptors - own_descriptors : descriptors / 2;
+  if (possible >= limits.max_connections) return;
+  log_warning(
+      fmt::format("the limit of {} open files is too low for {} connections, so there may be {}; raise it (ulimit -n)",
+                  descriptors, limits.max_connections, possible));
+  limits.max_connections = possible;
+}
+
 }  // namespace
 
 void serve(std::span<const std::string> args) {
@@ -153,11 +164,7 @@ void serve(std::span<const std::string> args) {
                     {"Answers requests for predictions over HTTP, with the newest model of a directory", false, true});
   if (settings.options.model.empty())
     throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
-  const std::size_t descriptors = raise_descriptor_limit();
-  if (descriptors < settings.options.http.connections.max_connections + own_descriptors) {
-    log_warning(fmt::format("the limit of {} open files is too low for {} connections; raise it (ulimit -n)",
-                            descriptors, settings.options.http.connections.max_connections));
-  }
+  bound_connections(settings.options.http.connections);
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.num_workers() > 1)
     throw UsageError("lockstep serve is one process; start as many as you need behind a load balancer, without mpirun");

@@ -14,6 +14,7 @@
 #include <event2/listener.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include <algorithm>
@@ -119,7 +120,6 @@ struct HttpServer::State {
   Owned<evhttp, evhttp_free> http{require(evhttp_new(base.get()), "evhttp_new")};
   Owned<event, event_free> woken{
       require(event_new(base.get(), mailbox->wake.number(), EV_READ | EV_PERSIST, on_wake, this), "event_new")};
-  Owned<event, event_free> accepts_again{require(event_new(base.get(), -1, 0, on_accept_again, this), "event_new")};
   Owned<event, event_free> adds_accepted{require(event_new(base.get(), -1, 0, on_accepted, this), "event_new")};
   Owned<event, event_free> each_second{require(event_new(base.get(), -1, EV_PERSIST, on_second, this), "event_new")};
   evhttp_bound_socket* bound = nullptr;
@@ -160,15 +160,15 @@ struct HttpServer::State {
     });
   }
 
-  /// Out of descriptors: connections that wait would wake the loop at once, again and again.
-  static void on_accept_error(evconnlistener* listener, void* self) {
+  /// Out of descriptors: connections that wait would wake the loop at once, again and again. libevent passes evhttp's
+  /// argument, not ours; the listener lives as long as the loop.
+  static void on_accept_error(evconnlistener* listener, void* /*http*/) {
     evconnlistener_disable(listener);
     const timeval pause{.tv_sec = 0, .tv_usec = 100'000};
-    event_add(static_cast<State*>(self)->accepts_again.get(), &pause);
+    event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_accept_again, listener, &pause);
   }
-  static void on_accept_again(evutil_socket_t /*descriptor*/, short /*events*/, void* self) {
-    auto* const state = static_cast<State*>(self);
-    if (state->bound != nullptr) evconnlistener_enable(evhttp_bound_socket_get_listener(state->bound));
+  static void on_accept_again(evutil_socket_t /*descriptor*/, short /*events*/, void* listener) {
+    evconnlistener_enable(static_cast<evconnlistener*>(listener));
   }
 
   void handle(evhttp_request* request) {
@@ -213,7 +213,9 @@ struct HttpServer::State {
     for (const Answered& each : answered) finish(each.request, each.reply);
     if (!is_draining) return;
     if (bound != nullptr) {
-      evhttp_del_accept_socket(http.get(), std::exchange(bound, nullptr));
+      evconnlistener* const listener = evhttp_bound_socket_get_listener(std::exchange(bound, nullptr));
+      evconnlistener_set_cb(listener, nullptr, nullptr);  // it stays disabled, whoever enables it
+      shutdown(evconnlistener_get_fd(listener), SHUT_RD);
       const timeval longest{.tv_sec = 5, .tv_usec = 0};
       event_base_loopexit(base.get(), &longest);
     }

@@ -81,6 +81,11 @@ class FollowTest(ModelFileTest):
             copy = self.model / "export" / name / str(versions[-1]) / "model.keras"
             self.assertEqual(copy.read_bytes(), (self.model / "model.keras").read_bytes())
             self.assertEqual(copy.stat().st_mtime_ns // 1_000_000, versions[-1])
+        ahead = self.model / "export" / "final" / str(versions[-1] + 10**9)  # of a clock that is ahead
+        (self.model / "export" / "final" / str(versions[-1])).rename(ahead)
+        os.utime(ahead / "model.keras", (1, 1))
+        follow()
+        self.assertEqual(exported("final")[-1], versions[-1] + 10**9 + 1)
         found = json.loads(path.read_text())
         found["best"]["loss"] = 1e9
         path.write_text(json.dumps(found))

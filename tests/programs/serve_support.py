@@ -28,9 +28,11 @@ def rows(images: bytes) -> list[list[list[float]]]:
 
 
 class ServerTest(ModelFileTest):
-    def serve(self, *options: object) -> tuple[Running, int]:
+    def serve(self, *options: object, descriptors: int | None = None) -> tuple[Running, int]:
         """Starts a server on a free port, and returns it when it listens."""
-        server = Running([program("lockstep"), "serve", "--rest-api-port", "0", *map(str, options)], self.cwd, {})
+        limit = ["prlimit", f"--nofile={descriptors}:{descriptors}"] if descriptors else []
+        command = [*limit, program("lockstep"), "serve", "--rest-api-port", "0", *map(str, options)]
+        server = Running(command, self.cwd, {})
         self.addCleanup(self.stop, server)
         self.assertTrue(eventually(lambda: "listening on port" in server.stderr or server.process.poll() is not None))
         found = re.search(r"listening on port (\d+)", server.stderr)

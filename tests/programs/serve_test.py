@@ -147,6 +147,13 @@ class ServeTest(ServerTest):
             self.assertLessEqual(metrics(port)["lockstep_serve_connections"], 10_000)
         self.assertLess(self.memory_of(server), 400_000)
 
+    def test_few_descriptors_are_enough(self) -> None:
+        _, port = self.serve("--model", self.trained("first.h5"), descriptors=150)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+        self.addCleanup(lambda: [each.close() for each in silent])
+        self.assertEqual(get(port, "/healthz")[0], 200)
+        self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="crowded"}'], 100)
+
     def test_a_request_arrives_in_time_or_not_at_all(self) -> None:
         _, port = self.serve("--model", self.trained("first.h5"), "--request-timeout", 2)
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:

@@ -24,6 +24,8 @@ Y = RANDOM.normal(size=(24, 3)).astype("float32")
 ONE = RANDOM.normal(size=24).astype("float32")
 CLASSES = RANDOM.integers(0, 3, 24)
 WEIGHTS = np.arange(24.0)
+LATE = np.abs(np.tile(Y, (9, 1)))
+LATE[-20:] = -1
 
 
 def mean(true: Any, outputs: Any) -> Any:
@@ -61,6 +63,58 @@ class Adds(keras.layers.Layer):  # type: ignore[misc]
     def call(self, x: Any) -> Any:
         self.add_loss(0.1 * self.reduce(x**2))
         return x
+
+
+def add_loss_of(layer: Any, loss: Any) -> None:
+    layer.add_loss(loss)
+
+
+class AddsElsewhere(Adds):
+    def call(self, x: Any) -> Any:
+        add_loss_of(self, 0.1 * self.reduce(x**2))
+        return x
+
+
+class Samples(Adds):
+    def build(self, input_shape: Any) -> None:
+        self.seeds = keras.random.SeedGenerator(3)
+
+    def call(self, x: Any) -> Any:
+        return super().call(x) + keras.random.normal(ops.shape(x), seed=self.seeds)
+
+
+class Masks(keras.layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.supports_masking = True
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return ops.any(inputs != 0, -1)
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+class Tags(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks, self.last = Masks(), keras.layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.masks(x))
+
+
+def without_gaps(true: Any, outputs: Any) -> Any:
+    kept = ops.cast(true >= 0, "float32")
+    return ops.sum(kept * (true - outputs) ** 2) / ops.maximum(ops.sum(kept), 1)
+
+
+def deviation(true: Any, outputs: Any) -> Any:
+    return ops.std(outputs) + mean(true, outputs)
+
+
+def root(true: Any, outputs: Any) -> Any:
+    return ops.sqrt(ops.mean((true - outputs) ** 2))
 
 
 class Counts(keras.layers.Layer):  # type: ignore[misc]
@@ -121,6 +175,7 @@ class LossesTest(unittest.TestCase):
             ("one without a loss", of_two([mean, None]), (X, (Y, Y)), None),
             ("compute_loss", computing(ops.mean), (X, Y), None),
             ("add_loss", made("mse", 3, Adds(ops.mean)), (X, Y), None),
+            ("of random numbers", made("mse", 3, Samples(ops.mean)), (X, Y), None),
         ]
         for name, model, batch, class_weight in cases:
             for workers in (2, 3, 5):
@@ -144,6 +199,10 @@ class LossesTest(unittest.TestCase):
             ("of two outputs", of_two([total, "mse"]), (X, (Y, Y)), None),
             ("compute_loss", computing(ops.sum), (X, Y), None),
             ("add_loss", made("mse", 3, Adds(ops.sum)), (X, Y), None),
+            ("add_loss in a function", made("mse", 3, AddsElsewhere(ops.sum)), (X, Y), None),
+            ("of random numbers", made("mse", 3, Samples(ops.sum)), (X, Y), None),
+            ("gaps that come later", made(without_gaps), (np.tile(X, (9, 1)), LATE), None),
+            ("after zeros", made(deviation, 3, keras.layers.Dense(3, kernel_initializer="zeros")), (X, Y), None),
         ]  # fmt: skip
         for name, model, batch, class_weight in cases:
             with self.subTest(name), self.assertRaisesRegex(UsageError, "a mean over examples: use workers=1"):
@@ -174,6 +233,23 @@ class LossesTest(unittest.TestCase):
                 warnings.simplefilter("always")
                 refuse_indivisible_losses(model, (words, y), 2, None)
                 self.assertEqual([True for each in said if "have masks" in str(each.message)], [True] * ends_masked)
+        tags = Tags()
+        tags.compile("sgd", "mse")
+        sequences = np.zeros((24, 5, 4), "float32")
+        tags.build(sequences.shape)
+        with self.assertWarnsRegex(UserWarning, "have masks"):
+            refuse_indivisible_losses(tags, (sequences, np.zeros((24, 5, 3))), 2, None)
+
+    def test_metrics_that_are_no_means_are_told(self) -> None:
+        for metric, is_told in ((mean, False), (root, True), ("mae", False)):
+            model = made("mse")
+            model.compile("sgd", "mse", metrics=[metric])
+            with self.subTest(metric=metric), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                refuse_indivisible_losses(model, (X, Y), 2, None)
+                self.assertEqual(
+                    [True for each in said if "the metric root is no mean" in str(each.message)], [True] * is_told
+                )
 
 
 class WholeNumbersTest(unittest.TestCase):
