@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import unittest
 import warnings
@@ -182,10 +183,10 @@ class QuickTest(FitTest):
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
             ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
             ("reduction='sum'", ValueError, lambda: lockstep.fit(summed, x, y, engine="keras", workers=2)),
-            ("of 32 examples is .* return a value for each example", ValueError,
+            ("of 64 examples is .* return a value for each example", ValueError,
              lambda: lockstep.fit(adding, x, y.astype("float32"), engine="keras", workers=2)),
             ("cuts whole numbers to 32 bits", ValueError, lambda: lockstep.fit(model, x, y + 2**33, engine="native")),
-            ("of 32 examples is", ValueError, lambda: lockstep.evaluate(adding, x, y, engine="keras", workers=2)),
+            ("of 64 examples is", ValueError, lambda: lockstep.evaluate(adding, x, y, engine="keras", workers=2)),
             ("ignore_class=-1", ValueError, lambda: lockstep.fit(ignoring, x, y, engine="keras", workers=2)),
             ("backup_dir is empty", ValueError, lambda: lockstep.fit(model, x, y, backup_dir="")),
             ("seed is -1", ValueError, lambda: lockstep.fit(model, x, y, seed=-1)),
@@ -209,6 +210,19 @@ class QuickTest(FitTest):
                 call()
             self.assertNotIn("Traceback", str(caught.exception))
         self.assertEqual(int(model.optimizer.iterations), 0)
+
+    def test_a_caller_that_ignores_its_children_is_told(self) -> None:
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGCHLD, before)
+        with self.assertRaisesRegex(ValueError, "ignores SIGCHLD"):
+            lockstep.check(make_model())
+
+    def test_numbers_of_numpy_are_taken(self) -> None:
+        x, y = data()
+        model = make_model()
+        lockstep.fit(model, x, y, validation_split=np.float32(0.25), batch_size=np.int64(BATCH), epochs=1, verbose=0,
+                     backup_dir=self.folder / "backup")  # fmt: skip
+        self.assertEqual(len(model.history.epoch), 1)
 
     def test_messages_of_workers_name_the_arguments_of_python(self) -> None:
         log = (

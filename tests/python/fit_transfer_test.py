@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import unittest
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -114,6 +117,26 @@ class QuickTest(TransferTest):
 
         def make() -> Any:
             model = make_model(layers=[keras.layers.Flatten(), Scaled()])
+            model.compile("sgd", "mse")
+            return model
+
+        self.assert_fits_as_keras(make)
+
+    def test_workers_import_the_modules_that_the_caller_has(self) -> None:
+        text = (
+            "import keras\n@keras.saving.register_keras_serializable('mine')\nclass Registered(keras.layers.Layer):\n"
+            "    def call(self, x):\n        return FACTOR * x\n"
+        )
+        for folder, factor in (("caller", 2.0), ("elsewhere", 0.5)):
+            (self.folder / folder).mkdir()
+            (self.folder / folder / "layers_of_a_user.py").write_text(text.replace("FACTOR", str(factor)))
+        self.enterContext(mock.patch.object(sys, "path", [str(self.folder / "caller"), *sys.path]))
+        self.addCleanup(os.chdir, Path.cwd())
+        os.chdir(self.folder / "elsewhere")
+        registered = importlib.import_module("layers_of_a_user").Registered
+
+        def make() -> Any:
+            model = bare_model(registered(), keras.layers.Dense(4))
             model.compile("sgd", "mse")
             return model
 

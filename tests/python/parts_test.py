@@ -121,6 +121,25 @@ class BackupTest(JobTest):
         with self.assertRaisesRegex(lockstep.UsageError, "holds the backup of a training with lockstep.fit"):
             model.fit(lockstep.shard(x, y, batch_size=2), shuffle=False, verbose=0, callbacks=[callback])
 
+    def test_a_directory_holds_the_backups_of_one_model(self) -> None:
+        callback = lockstep.callbacks.BackupAndRestore(self.folder)
+        x, y = np.zeros((4, 3)), np.zeros(4)
+
+        def fit(model: keras.Model) -> None:
+            data = lockstep.shard(x, y, batch_size=2)
+            model.fit(data, shuffle=False, verbose=0, callbacks=[callback])
+
+        def made() -> keras.Model:
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile(lockstep.DistributedOptimizer(keras.optimizers.SGD()), "mse")
+            return model
+
+        first = made()
+        fit(first)
+        fit(first)
+        with self.assertRaisesRegex(lockstep.UsageError, "of another model of this program; name a directory for each"):
+            fit(made())
+
     def test_leftovers_of_a_killed_chief_are_removed(self) -> None:
         (self.folder / f".{_backup.FILE}.1").write_bytes(b"half")
         self.assertIsNone(_backup.read(self.folder))

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 from lockstep import _start
 
+FACTOR: Any = None
 _X, _Y = np.ones((4, 2), "float32"), np.zeros((4, 1), "float32")
 
 _A_LOSS_WITH_A_SET = """
@@ -74,6 +75,74 @@ class StartTest(unittest.TestCase):
             self.take(compiled(scaled(9.0)))
         with self.assertRaisesRegex(ValueError, "other data"):
             self.take(compiled(scaled(1.0)), data=2 * _X)
+
+    def test_whatever_a_loss_or_a_layer_computes_with_is_compared(self) -> None:
+        def base_of(factor: float) -> type:
+            class Base(keras.layers.Layer):  # type: ignore[misc]
+                def call(self, x: Any) -> Any:
+                    return factor * x
+
+            return Base
+
+        one = base_of(1.0)
+
+        def layered(base: type = one, mode: str = "m_1", rate: float = 1.0, scale: float = 2.0) -> keras.Model:
+            class Own(base):  # type: ignore[misc, valid-type]
+                size = scale
+
+                def get_config(self) -> dict[str, Any]:
+                    return {**super().get_config(), "mode": mode, "learning_rate": rate}
+
+            model = keras.Sequential([keras.Input((2,)), Own(name="own"), keras.layers.Dense(1, name="only")])
+            model.compile("sgd", "mse")
+            return model
+
+        def of_global(value: Any) -> keras.Model:
+            global FACTOR
+            FACTOR = value
+            return compiled(lambda y, p: FACTOR * (y - p) ** 2)
+
+        def of_list(values: list[float]) -> keras.Model:
+            return compiled(lambda y, p: values[0] * (y - p) ** 2)
+
+        def optimized(factor: float) -> keras.Model:
+            class Own(keras.optimizers.SGD):  # type: ignore[misc]
+                def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+                    super().update_step(factor * gradient, variable, learning_rate)
+
+            model = compiled()
+            model.compile(Own(), "mse")
+            return model
+
+        def regularized(factor: float) -> keras.Model:
+            class Own(keras.regularizers.Regularizer):  # type: ignore[misc]
+                def __call__(self, x: Any) -> Any:
+                    return factor * keras.ops.sum(x)
+
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_regularizer=Own(), name="only")])
+            model.compile("sgd", "mse")
+            return model
+
+        cases: list[tuple[Callable[[Any], keras.Model], Any, Any]] = [
+            (of_global, 1.0, 9.0),
+            (of_global, [1.0], [9.0]),
+            (of_global, np.ones(3), np.zeros(3)),
+            (of_list, [1.0], [9.0]),
+            (lambda base: layered(base=base), base_of(1.0), base_of(3.0)),
+            (lambda mode: layered(mode=mode), "m_1", "m_2"),
+            (lambda rate: layered(rate=rate), 1.0, 2.0),
+            (lambda scale: layered(scale=scale), 1.0, 2.0),
+            (optimized, 1.0, 9.0),
+            (regularized, 1.0, 9.0),
+        ]
+        for number, (make, then, now) in enumerate(cases):
+            with self.subTest(number=number):
+                self.take(make(then), resume=False)
+                self.back_up()
+                self.assertEqual(self.take(make(then)), 5)
+                with self.assertRaisesRegex(ValueError, "another model|another loss"):
+                    self.take(make(now))
+                (self.directory / "fit-1-step-0000000001.h5").unlink()
 
     def test_a_training_without_a_backup_is_not_resumed(self) -> None:
         self.take(compiled(), resume=False)
