@@ -116,9 +116,8 @@ class BackupAndRestore(AverageMetrics):
 
     A backup holds weights, optimizer, the position in the data, the epoch's metrics so far and the history. With
     data from `lockstep.shard`, training goes on in the middle of an epoch; with other data, at its beginning. The
-    backup of a training with another model, compilation, learning rate or data of `lockstep.shard` is refused, and so is a
-    second model in one directory. It also
-    does all that `AverageMetrics` does.
+    backup of a training with another model, compilation, learning rate or data of `lockstep.shard` is refused, and so
+    is a second model of the program in one directory. It also does all that `AverageMetrics` does.
 
     Parameters
     ----------
