@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -81,9 +80,10 @@ std::optional<ModelVersion> newest_model(const fs::path& path) {
   if (fs::is_directory(path, error)) {
     std::optional<ModelVersion> newest = newest_in(path, is_whole_model);
     if (newest) return newest;
-    for (const NumberedDirectory& version : std::views::reverse(numbered_directories(path)))
-      if (newest = newest_in(version.path, is_whole_model); newest) return newest;
-    return std::nullopt;
+    const std::vector<NumberedDirectory> versions = numbered_directories(path);
+    for (auto version = versions.rbegin(); version != versions.rend() && !newest; ++version)
+      newest = newest_in(version->path, is_whole_model);
+    return newest;
   }
   if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
   return version_of(path);

@@ -24,7 +24,7 @@ struct FollowSettings {
   std::string monitor = "loss";     ///< of which the best model is kept
   double throttle = 0;              ///< seconds from the begin of one evaluation to that of the next, at least
   ExportSettings exports = {};
-  double timeout = 600;             ///< seconds without a new file after which a job that nobody runs is given up
+  double timeout = 600;  ///< seconds without a new file after which a job that nobody runs is given up
 };
 
 struct Evaluation {
@@ -39,10 +39,10 @@ struct Evaluation {
 void require_consistent(const FollowSettings& follow, const ModelSettings& settings);
 
 /// Evaluates each new file until the job has ended. Writes EVAL_DIR/evaluation.json, event files for TensorBoard, and
-/// the best model as "best.h5" or "best.keras", and exports models. Goes on from what is there, as an evaluator does whose pod is replaced.
-/// A file that cannot be evaluated is told of and left out. Throws PeerError if no job runs and none has ended in time,
-/// UsageError if no evaluation has the metric that is monitored, DataError if evaluation.json is damaged or of another
-/// metric, IoError.
+/// the best model as "best.h5" or "best.keras", and exports models. Goes on from what is there, as an evaluator does
+/// whose pod is replaced. A file that cannot be evaluated is told of and left out. Throws PeerError if no job runs and
+/// none has ended in time, UsageError if no evaluation has the metric that is monitored, DataError if evaluation.json
+/// is damaged or of another metric, IoError.
 void follow_job(const FollowSettings& settings,
                 const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
 
