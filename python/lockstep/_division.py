@@ -37,13 +37,17 @@ def refuse_other_reductions(model: Any) -> None:
             )
 
 
-def refuse_indivisible_losses(model: Any, data: Any, workers: int, class_weight: dict[int, float] | None) -> None:
+def refuse_indivisible_losses(
+    model: Any, data: Any, workers: int, class_weight: dict[int, float] | None, step: str = "train_step"
+) -> None:
     """Refuse a loss that is not the mean of the losses of a batch's parts, and warn of such a metric.
 
     Tries it with examples from all of `data`: (x,), (x, y) or (x, y, weights), with a first axis of examples. Call it
-    when the model is built. What the model counts does not change. A train_step of the model's own is not tried.
+    when the model is built. What the model counts does not change. A `step` of the model's own is not tried.
     """
-    if _has_own_step(model) or (_is_all_of_keras(model) and not _may_mask(model)):
+    if getattr(getattr(model, step), "__func__", None) is not getattr(keras.Model, step) or (
+        _is_all_of_keras(model) and not _may_mask(model)
+    ):
         return
     count = len(keras.tree.flatten(data)[0])
     places = np.unique(np.linspace(0, count - 1, max(_EXAMPLES, 2 * workers)).astype(int))
@@ -57,12 +61,19 @@ def refuse_indivisible_losses(model: Any, data: Any, workers: int, class_weight:
         return
     if trace.adds_losses or _computes_its_loss(model):
         trial.refuse(_loss_of_model)
-    elif trace.outputs is not None:
-        outputs = keras.tree.map_structure(_some_outputs, trace.outputs)
-        if not all(map(_is_mean, keras.tree.flatten(getattr(model, "loss", None)))):
-            trial.refuse(lambda model, part, x, y, weights: _loss(model, x, y, _cut(outputs, part), weights))
-        for name, metric in _metrics_of_the_users_own(model):
-            trial.warn_of_metric(name, metric, outputs)
+        return
+    if step == "train_step" and _trace(model, x, training=True).adds_losses:
+        _warn_of_random_loss("is made in training only")
+    metrics = list(_metrics_of_the_users_own(model))
+    if trace.outputs is None or (not metrics and all(map(_is_mean, keras.tree.flatten(getattr(model, "loss", None))))):
+        return
+    for near in (None, y):
+        outputs = keras.tree.map_structure(lambda spec, near=near: _some_outputs(spec, near), trace.outputs)
+        trial.refuse(
+            lambda model, part, x, y, weights, outputs=outputs: _loss(model, x, y, _cut(outputs, part), weights)
+        )
+    for name, metric in metrics:
+        trial.warn_of_metric(name, metric, outputs)
 
 
 @dataclass(frozen=True)
@@ -87,9 +98,11 @@ class _Trial:
             return value_of(self.model, part, *(_cut(each, part) for each in (self.x, self.y, self.weights)))
 
         with state:
-            mean = sum(value(part) * (part.stop - part.start) for part in parts) / self.count
             whole, again = (value(slice(self.count)) for _ in range(2))
-        return (whole, mean) if whole == again and np.isfinite(whole) else None
+            if whole != again or state.has_drawn():
+                return None
+            mean = sum(value(part) * (part.stop - part.start) for part in parts) / self.count
+        return (whole, mean) if np.isfinite(whole) else (0.0, 0.0)
 
     def is_mean(self, whole: float, mean: float) -> bool:
         tolerance = _TOLERANCE.get(self.model.compute_dtype, _LOW_PRECISION)
@@ -101,11 +114,7 @@ class _Trial:
         except Exception:  # of the caller's code, which training will show
             return
         if values is None:
-            warnings.warn(
-                "the loss is random, so that it cannot be tried whether it is a mean over examples, as several workers "
-                "need it; use workers=1 if it is not",
-                stacklevel=5,
-            )
+            _warn_of_random_loss("is random")
         elif not self.is_mean(*values):
             raise UsageError(
                 f"the loss of {self.count} examples is {values[0]:g}, but {values[1]:g} on average when {self.workers} "
@@ -144,6 +153,11 @@ class _State:
     def restore(self) -> None:
         assign(self._variables, self._values)
 
+    def has_drawn(self) -> bool:
+        """Whether random numbers were drawn by other functions than those of keras.random."""
+        held = zip(self._variables, self._values, strict=True)
+        return any("seed_generator" in each.path and not np.array_equal(to_array(each), value) for each, value in held)
+
     def __enter__(self) -> None:
         def constant(shape: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
             return keras.ops.full(shape, 0.5, dtype or keras.config.floatx())
@@ -176,7 +190,7 @@ class _Trace:
     has_masks: bool = False
 
 
-def _trace(model: Any, x: Any) -> _Trace:
+def _trace(model: Any, x: Any, training: bool = False) -> _Trace:
     from keras.src.backend import compute_output_spec, get_keras_mask
 
     trace = _Trace()
@@ -187,7 +201,7 @@ def _trace(model: Any, x: Any) -> _Trace:
         return original(layer, loss)
 
     def outputs_of(inputs: Any) -> Any:
-        outputs = model(inputs, training=False)
+        outputs = model(inputs, training=training)
         trace.has_masks = any(get_keras_mask(each) is not None for each in keras.tree.flatten(outputs))
         return outputs
 
@@ -198,10 +212,6 @@ def _trace(model: Any, x: Any) -> _Trace:
         except Exception:  # a model that only computes, which says all then
             trace.adds_losses = True
     return trace
-
-
-def _has_own_step(model: Any) -> bool:
-    return getattr(model.train_step, "__func__", None) is not keras.Model.train_step
 
 
 def _computes_its_loss(model: Any) -> bool:
@@ -261,17 +271,37 @@ def _warn_of_masks() -> None:
     )
 
 
+def _warn_of_random_loss(why: str) -> None:
+    warnings.warn(
+        f"a loss {why}, so that it cannot be tried whether it is a mean over examples, as several workers need it; use "
+        "workers=1 if it is not",
+        stacklevel=5,
+    )
+
+
 def _cut(structure: Any, part: slice) -> Any:
     if structure is None:
         return None
-    return keras.tree.map_structure(lambda array: keras.ops.convert_to_tensor(array[part]), structure)
+
+    def cut(array: Any) -> Any:
+        return array if array is None or not array.shape else keras.ops.convert_to_tensor(array[part])
+
+    return keras.tree.map_structure(cut, structure)
 
 
-def _some_outputs(spec: Any) -> Any:
-    """Return numbers that are probabilities as well as logits, and grow from example to example."""
-    numbers = np.random.default_rng(1).uniform(0.1, 0.95, spec.shape)
-    numbers *= np.linspace(0.1, 1, spec.shape[0]).reshape(-1, *[1] * (len(spec.shape) - 1))
-    return keras.ops.cast(keras.ops.convert_to_tensor(numbers.astype("float32")), spec.dtype)
+def _some_outputs(spec: Any, near: Any) -> Any:
+    """Return numbers that are probabilities as well as logits, and grow from example to example.
+
+    Or others that are near the targets, if these are as many numbers.
+    """
+    if spec is None:
+        return None
+    numbers = np.random.default_rng(1).uniform(0.1, 0.95, spec.shape).astype("float32")
+    if spec.shape:
+        numbers *= np.linspace(0.1, 1, spec.shape[0], dtype="float32").reshape(-1, *[1] * (len(spec.shape) - 1))
+    if getattr(near, "shape", None) == tuple(spec.shape) and near.dtype.kind == "f":
+        numbers = near + (np.std(near) or 1) * (numbers - 0.3)
+    return keras.ops.cast(keras.ops.convert_to_tensor(numbers), spec.dtype)
 
 
 def _loss_of_model(model: Any, part: slice, x: Any, y: Any, weights: Any) -> float:
@@ -279,7 +309,8 @@ def _loss_of_model(model: Any, part: slice, x: Any, y: Any, weights: Any) -> flo
 
 
 def _loss(model: Any, x: Any, y: Any, outputs: Any, weights: Any) -> float:
-    return float(keras.ops.convert_to_numpy(model.compute_loss(x, y, outputs, weights)))
+    # Keras' own wrapper, for methods with and without the argument `training`.
+    return float(keras.ops.convert_to_numpy(model._compute_loss(x, y, outputs, weights, training=False)))
 
 
 def _weights_of_classes(y: Any, class_weight: dict[int, float]) -> Any:

@@ -64,7 +64,7 @@ def _infer(job: Job, kind: str, model: Any, data: Any, arguments: Arguments) -> 
     build_layers(model, keras.tree.map_structure(lambda array: array[:1], arrays))
     workers = min(arguments.workers, arguments.batch_size, examples)
     if kind == "evaluate" and workers > 1:
-        refuse_indivisible_losses(model, arrays, workers, None)
+        refuse_indivisible_losses(model, arrays, workers, None, "test_step")
     outputs = [job.memory_file("outputs") for _ in range(workers)]
     try:
         (job.folder / "model").write_bytes(_transfer.dump(model))

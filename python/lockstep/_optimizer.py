@@ -263,6 +263,15 @@ def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it st
             grads[index] = average
         original_apply(grads, trainable_variables)
 
+    if keras.backend.backend() == "jax" and isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        # There Keras calls the inner optimizer, and only where the gradients are finite, which all ranks must agree on.
+        original_stateless_apply = optimizer.stateless_apply
+
+        def stateless_apply(optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
+            return original_stateless_apply(optimizer_variables, averager.average(list(grads)), trainable_variables)
+
+        object.__setattr__(optimizer, "stateless_apply", stateless_apply)
+
     # On the instance, so that the optimizer's class, and with it what files say, stays what it is.
     object.__setattr__(optimizer, "apply", apply)
     object.__setattr__(optimizer, "lockstep_averager", averager)

@@ -104,6 +104,25 @@ class Tags(keras.Model):  # type: ignore[misc]
         return self.last(self.masks(x))
 
 
+class Needs(keras.Sequential):  # type: ignore[misc]
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: Any) -> Any:
+        return total(y, y_pred)
+
+
+class AddsInTraining(Adds):
+    def call(self, x: Any, training: Any = None) -> Any:
+        return super().call(x) if training else x
+
+
+class Several(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = keras.layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return {"logits": self.last(x), "scalar": ops.sum(self.last.bias), "none": None}
+
+
 def without_gaps(true: Any, outputs: Any) -> Any:
     kept = ops.cast(true >= 0, "float32")
     return ops.sum(kept * (true - outputs) ** 2) / ops.maximum(ops.sum(kept), 1)
@@ -202,6 +221,8 @@ class LossesTest(unittest.TestCase):
             ("add_loss in a function", made("mse", 3, AddsElsewhere(ops.sum)), (X, Y), None),
             ("of random numbers", made("mse", 3, Samples(ops.sum)), (X, Y), None),
             ("gaps that come later", made(without_gaps), (np.tile(X, (9, 1)), LATE), None),
+            ("whose method needs training", made("mse", kind=Needs), (X, Y), None),
+            ("near large targets", made(root, 1), (X, 1998 + 10 * ONE[:, None]), None),
             ("after zeros", made(deviation, 3, keras.layers.Dense(3, kernel_initializer="zeros")), (X, Y), None),
         ]  # fmt: skip
         for name, model, batch, class_weight in cases:
@@ -239,6 +260,16 @@ class LossesTest(unittest.TestCase):
         tags.build(sequences.shape)
         with self.assertWarnsRegex(UserWarning, "have masks"):
             refuse_indivisible_losses(tags, (sequences, np.zeros((24, 5, 3))), 2, None)
+
+    def test_outputs_that_no_loss_compares_may_be_anything(self) -> None:
+        model = Several()
+        model.compile("sgd", {"logits": "mse"})
+        model(X)
+        refuse_indivisible_losses(model, (X, {"logits": Y}), 2, None)
+
+    def test_losses_that_cannot_be_tried_are_told(self) -> None:
+        with self.assertWarnsRegex(UserWarning, "is made in training only"):
+            refuse_indivisible_losses(made("mse", 3, AddsInTraining(ops.sum)), (X, Y), 2, None)
 
     def test_metrics_that_are_no_means_are_told(self) -> None:
         for metric, is_told in ((mean, False), (root, True), ("mae", False)):

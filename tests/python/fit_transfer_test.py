@@ -245,6 +245,19 @@ class FullTest(TransferTest):
         with self.assertRaisesRegex(ValueError, "the apply that was set on the optimizer"):
             lockstep.fit(model, x, y, verbose=0)
 
+    def test_gradients_of_mixed_float16_are_averaged(self) -> None:
+        self.addCleanup(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        keras.config.set_dtype_policy("mixed_float16")
+        x, y = data()
+        models = [bare_model(keras.layers.Dense(3)), bare_model(keras.layers.Dense(3))]
+        for model in models:
+            model.compile("sgd", lambda true, outputs: (outputs - true[:, None]) ** 2)
+        options: dict[str, Any] = {"batch_size": BATCH, "epochs": 1, "shuffle": False, "verbose": 0}
+        models[0].fit(x, y, **options)
+        lockstep.fit(models[1], x, y, workers=2, **options)
+        for own, theirs in zip(models[1].get_weights(), models[0].get_weights(), strict=True):
+            np.testing.assert_allclose(own, theirs, atol=1e-3)
+
     def test_epsilon_reaches_workers(self) -> None:
         def make() -> Any:
             model = bare_model(keras.layers.Dense(4, activation="softmax"))
