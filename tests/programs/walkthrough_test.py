@@ -31,7 +31,7 @@ class WalkthroughTest(ProgramTest):
         if real:
             (self.cwd / "data").symlink_to(real)
         else:
-            data_files.write_idx(self.cwd / "data", train=20_000, test=200)
+            data_files.write_idx(self.cwd / "data", train=40_000, test=200)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         commands = "".join(code for _, code in blocks("walkthrough"))
