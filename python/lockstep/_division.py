@@ -141,7 +141,7 @@ class _Trial:
 class _State:
     """What a model counts: variables that a prediction or a loss changes. Leaving the ``with`` block restores them.
 
-    Meanwhile keras.random draws a constant, which is the same for an example in any batch.
+    Meanwhile keras.random draws the same numbers for each example.
     """
 
     def __init__(self, model: Any) -> None:
@@ -160,7 +160,10 @@ class _State:
 
     def __enter__(self) -> None:
         def constant(shape: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
-            return keras.ops.full(shape, 0.5, dtype or keras.config.floatx())
+            first, *others = tuple(map(int, shape)) or (1,)
+            row = np.linspace(0.02, 0.98, max(1, int(np.prod(others)))).reshape(others)
+            drawn = np.broadcast_to(row, (first, *others)).reshape(tuple(map(int, shape)))
+            return keras.ops.cast(keras.ops.convert_to_tensor(drawn.astype("float32")), dtype or keras.config.floatx())
 
         for name in _RANDOM:
             self._stack.enter_context(_replaced(keras.random, name, constant))

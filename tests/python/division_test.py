@@ -83,6 +83,18 @@ class Samples(Adds):
         return super().call(x) + keras.random.normal(ops.shape(x), seed=self.seeds)
 
 
+class Hides(keras.layers.Layer):  # type: ignore[misc]
+    """Adds a loss of some of the numbers, which it draws."""
+
+    def build(self, input_shape: Any) -> None:
+        self.seeds = keras.random.SeedGenerator(3)
+
+    def call(self, x: Any) -> Any:
+        hidden = ops.cast(keras.random.uniform(ops.shape(x), seed=self.seeds) < 0.25, "float32")
+        self.add_loss(ops.sum(hidden * x**2))
+        return x
+
+
 class Masks(keras.layers.Layer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
@@ -220,6 +232,7 @@ class LossesTest(unittest.TestCase):
             ("add_loss", made("mse", 3, Adds(ops.sum)), (X, Y), None),
             ("add_loss in a function", made("mse", 3, AddsElsewhere(ops.sum)), (X, Y), None),
             ("of random numbers", made("mse", 3, Samples(ops.sum)), (X, Y), None),
+            ("of hidden numbers", made("mse", 8, Hides(), keras.layers.Dense(3)), (X, Y), None),
             ("gaps that come later", made(without_gaps), (np.tile(X, (9, 1)), LATE), None),
             ("whose method needs training", made("mse", kind=Needs), (X, Y), None),
             ("near large targets", made(root, 1), (X, 1998 + 10 * ONE[:, None]), None),
