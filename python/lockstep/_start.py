@@ -319,12 +319,16 @@ def _describe_layer(layer: Any) -> list[Any]:
     return [type(layer).__name__, config, _code_of_value(layer), own]
 
 
-def _code_of_value(value: Any, seen: frozenset[int] = frozenset()) -> Any:
-    """Return the code of a function or of an object's class, if it is the user's own: a name does not tell it."""
+def _code_of_value(value: Any, seen: set[int] | None = None) -> Any:
+    """Return the code of a function or of an object's class, if it is the user's own: a name does not tell it.
+
+    What is in `seen` has been described; what is described is added.
+    """
     owner = value if inspect.isfunction(value) or isinstance(value, type) else type(value)
+    seen = set() if seen is None else seen
     if not _is_own(owner) or id(owner) in seen:
         return None
-    seen |= {id(owner)}
+    seen.add(id(owner))
     if inspect.isfunction(owner):
         return _describe_function(owner, seen)
     kinds = [kind for kind in owner.__mro__ if _is_own(kind)]
@@ -333,10 +337,14 @@ def _code_of_value(value: Any, seen: frozenset[int] = frozenset()) -> Any:
 
 def _is_own(owner: Any) -> bool:
     """Whether a class or function is of no installed library that comes with Keras."""
-    return str(getattr(owner, "__module__", "builtins")).split(".")[0] not in _LIBRARIES
+    return _package_of(owner) not in _LIBRARIES
 
 
-def _describe_member(member: Any, seen: frozenset[int]) -> Any:
+def _package_of(owner: Any) -> str:
+    return str(getattr(owner, "__module__", "builtins")).split(".")[0]
+
+
+def _describe_member(member: Any, seen: set[int]) -> Any:
     """Return a method's code, or the value of a class' attribute."""
     member = getattr(member, "__func__", member)  # of static methods and those of classes
     member = getattr(member, "fget", member)  # of properties
@@ -344,12 +352,17 @@ def _describe_member(member: Any, seen: frozenset[int]) -> Any:
     return _describe_function(member, seen) if inspect.isfunction(member) else _describe_value(member)
 
 
-def _describe_function(function: FunctionType, seen: frozenset[int]) -> list[Any]:
-    """Return what a function computes with: its code, and the values of defaults, closure and globals that it reads."""
+def _describe_function(function: FunctionType, seen: set[int]) -> list[Any]:
+    """Return what a function computes with: its code, and the values of defaults, closure and globals that it reads.
+
+    Of other packages, which may be large, only the names are part of the code.
+    """
     held: list[Any] = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     held += [function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__]
-    values = [_code_of_value(each, seen) if callable(each) else _describe_value(each) for each in held]
+    own = _package_of(function)
+    near = [each for each in held if not callable(each) or _package_of(each) == own]
+    values = [_code_of_value(each, seen) if callable(each) else _describe_value(each) for each in near]
     return [_code(function.__code__), [each for each in values if each is not None]]
 
 

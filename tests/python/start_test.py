@@ -144,6 +144,12 @@ class StartTest(unittest.TestCase):
                     self.take(make(now))
                 (self.directory / "fit-1-step-0000000001.h5").unlink()
 
+    def test_a_function_that_many_call_is_described_once(self) -> None:
+        lines = [f"def f{i}(y, p): return f{i + 1}(y, p) + f{i + 2}(y, p)" for i in range(20)]
+        names: dict[str, Any] = {"__name__": "of_a_user"}
+        exec("\n".join([*lines, "def f20(y, p): return p", "def f21(y, p): return y"]), names)
+        self.assertLess(len(str(_start._code_of_value(names["f0"]))), 10_000)
+
     def test_a_training_without_a_backup_is_not_resumed(self) -> None:
         self.take(compiled(), resume=False)
         self.assertIsNone(self.take(compiled(), data=2 * _X))
