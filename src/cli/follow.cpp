@@ -1,39 +1,28 @@
 // See follow.hpp.
 #include "cli/follow.hpp"
 
-#include "checkpoint/atomic_file.hpp"
 #include "checkpoint/newest_model.hpp"
 #include "core/clock.hpp"
 #include "core/file_system.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
-#include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
 #include "ownership/directory_record.hpp"
-#include "report/event_file_writer.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <istream>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -44,8 +33,6 @@ namespace {
 
 constexpr std::chrono::milliseconds look_interval{500};
 constexpr double grace_s = 10;  // for a job that is just being started, or that restarts with another launcher
-
-using Json = nlohmann::ordered_json;
 
 enum class JobState { unknown, running, ended };
 
@@ -64,108 +51,6 @@ bool is_held(const fs::path& directory) {
   const FileDescriptor file = open_for_lock(record_file_in(directory));
   return file.valid() && try_lock(file) == EWOULDBLOCK;
 }
-
-/// What the evaluations have found so far, on disk.
-class EvaluationLog {
- public:
-  EvaluationLog(fs::path directory, std::string monitor)
-      : directory_(std::move(directory)), monitor_(std::move(monitor)), is_upward_(is_upward_metric(monitor_) == true) {
-    if (std::ifstream stream(file(), std::ios::binary); stream) go_on_from(stream);
-  }
-
-  /// Whether an evaluator before this one evaluated the file last.
-  [[nodiscard]] bool ends_with(const ModelVersion& version) const {
-    return last_file_ == version.file.filename() && last_written_ == written(version);
-  }
-
-  /// Takes the copy of the model that was evaluated: it becomes the best, or is removed. Returns the file of the best
-  /// model if it is this one.
-  std::optional<fs::path> add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
-    const double now = wall_clock_seconds();
-    const auto monitored = evaluation.logs.find(monitor_);
-    if (monitored == evaluation.logs.end()) {
-      fs::remove(copy);
-      throw UsageError(fmt::format("--monitor is '{}', but the model's evaluation has only {}", monitor_,
-                                   describe(evaluation.logs)));
-    }
-    Json entry = {{"file", version.file.filename().string()}, {"written", written(version)}};
-    if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
-    for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
-    const bool is_best = is_better(monitored->second);
-    if (is_best) {
-      best_value_ = monitored->second;
-      const fs::path best = directory_ / ("best" + version.file.extension().string());
-      fs::rename(copy, best);
-      if (!best_file_.empty() && best_file_ != best) fs::remove(best_file_);  // of another format
-      best_file_ = best;
-      best_ = entry;
-    } else {
-      fs::remove(copy);
-    }
-    evaluations_.push_back(std::move(entry));
-    const std::string text = Json{{"monitor", monitor_}, {"best", best_}, {"evaluations", evaluations_}}.dump(1) + "\n";
-    write_file_atomically(file(), std::as_bytes(std::span(text)));
-    if (!events_) events_.emplace(directory_);
-    const auto step = static_cast<std::int64_t>(evaluation.iterations.value_or(evaluations_.size()));
-    for (const auto& [name, value] : evaluation.logs)
-      events_->add_scalar("evaluation_" + name + "_vs_iterations", value, step, now);
-    events_->flush();
-    return is_best ? std::optional(best_file_) : std::nullopt;
-  }
-
-  [[nodiscard]] std::size_t size() const noexcept { return evaluations_.size(); }
-  [[nodiscard]] std::string describe_best() const {
-    return fmt::format("best {} {:.4f}, {}", monitor_, best_value_.value_or(std::nan("")),
-                       best_.is_null() ? "none" : best_.at("file").get<std::string>());
-  }
-
- private:
-  [[nodiscard]] fs::path file() const { return directory_ / "evaluation.json"; }
-  [[nodiscard]] static double written(const ModelVersion& version) {
-    return static_cast<double>(version.time_ms) / 1000;
-  }
-
-  /// Reads what an evaluator before this one has written, so that no worse model replaces its best one.
-  void go_on_from(std::istream& stream) {
-    std::string problem;
-    try {
-      const Json earlier = Json::parse(stream);
-      const auto monitored = earlier.at("monitor").get<std::string>();
-      if (monitored == monitor_) {
-        evaluations_ = earlier.at("evaluations").get<std::vector<Json>>();
-        if (!evaluations_.empty()) {
-          last_file_ = evaluations_.back().at("file").get<std::string>();
-          last_written_ = evaluations_.back().at("written").get<double>();
-        }
-        best_ = earlier.at("best");
-        if (best_.is_null()) return;
-        best_value_ = best_.at(monitor_).get<double>();
-        best_file_ = directory_ / ("best" + fs::path(best_.at("file").get<std::string>()).extension().string());
-        return;
-      }
-      problem = fmt::format("is of an evaluator with --monitor {}", printable(monitored));
-    } catch (const Json::exception&) {
-      problem = "is damaged";
-    }
-    throw DataError(fmt::format("{} {}; remove it, or give another --eval-dir", file().string(), problem));
-  }
-
-  [[nodiscard]] bool is_better(double value) const {
-    if (!std::isfinite(value)) return false;
-    return !best_value_ || (is_upward_ ? value > *best_value_ : value < *best_value_);
-  }
-
-  fs::path directory_;
-  std::string monitor_;
-  bool is_upward_;
-  std::vector<Json> evaluations_;
-  std::string last_file_;    ///< of an evaluator before this one
-  double last_written_ = 0;  ///< in seconds
-  std::optional<double> best_value_;
-  fs::path best_file_;
-  Json best_;
-  std::optional<EventFileWriter> events_;
-};
 
 /// The newer of the job's newest model and its newest backup.
 std::optional<ModelVersion> newest_file(const FollowSettings& settings, const fs::path& backups) {
@@ -265,8 +150,6 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
 void follow_job(const FollowSettings& settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
   const fs::path backups = settings.backups.empty() ? settings.directory / "backup" : settings.backups;
   const fs::path eval_dir = settings.eval_dir.empty() ? settings.directory / "eval" : settings.eval_dir;
-  create_directories_durably(eval_dir);
-  require_writable(eval_dir / "evaluation.json");
   EvaluationLog log(eval_dir, settings.monitor);
   ExportSettings exports = settings.exports;
   if (exports.directory.empty()) exports.directory = settings.directory / "export";

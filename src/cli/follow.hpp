@@ -2,16 +2,14 @@
 // backup that the job writes, keeps the best, and ends when the job has ended.
 #pragma once
 
+#include "cli/evaluation_log.hpp"
 #include "cli/exporters.hpp"
 #include "cli/model_settings.hpp"
 
-#include <lockstep/core/history.hpp>
 #include <lockstep/training/options.hpp>
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +25,6 @@ struct FollowSettings {
   double timeout = 600;  ///< seconds without a new file after which a job that nobody runs is given up
 };
 
-struct Evaluation {
-  Logs logs;
-  std::optional<std::uint64_t> iterations = {};  ///< optimizer steps; unknown in a file that was not compiled
-};
-
 /// The options that fill `settings`, which must outlive them.
 [[nodiscard]] std::vector<ProgramOption> follow_options(FollowSettings& settings);
 
@@ -41,8 +34,8 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
 /// Evaluates each new file until the job has ended. Writes EVAL_DIR/evaluation.json, event files for TensorBoard, and
 /// the best model as "best.h5" or "best.keras", and exports models. Goes on from what is there, as an evaluator does
 /// whose pod is replaced. A file that cannot be evaluated is told of and left out. Throws PeerError if no job runs and
-/// none has ended in time, UsageError if no evaluation has the metric that is monitored, DataError if evaluation.json
-/// is damaged or of another metric, IoError.
+/// none has ended in time, UsageError if no evaluation has the metric that is monitored, IoError, and what the
+/// constructor of EvaluationLog throws.
 void follow_job(const FollowSettings& settings,
                 const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from typing import Any
 
@@ -42,8 +43,8 @@ class FollowTest(ModelFileTest):
         self.assertIn("The job has ended.", ended.stdout)
         kept = self.use("evaluate", "--model", self.model / "eval" / "best.h5", "--verbose", 0)
         self.assertIn(f"accuracy: {found['best']['accuracy']:.4f}", kept.stdout, str(kept))
-        names = sorted(path.name.split(".")[0] for path in (self.model / "eval").iterdir())
-        self.assertEqual(names, ["best", "evaluation", "events"])
+        names = sorted(re.sub(r"tfevents.*", "tfevents", path.name) for path in (self.model / "eval").iterdir())
+        self.assertEqual(names, [".evaluator.lock", "best.h5", "evaluation.json", "events.out.tfevents"])
 
     def test_a_job_that_has_ended_is_evaluated_once(self) -> None:
         self.model = self.trained("model.keras").parent
@@ -117,6 +118,35 @@ class FollowTest(ModelFileTest):
         for damage in ("{", "[]", '{"best": 1, "evaluations": []}', '{"monitor": 3, "best": null, "evaluations": {}}'):
             path.write_text(damage)
             self.assert_fails(self.follow(*SCALED).end(), DATA, "evaluation.json is", "--eval-dir")
+
+    def test_an_evaluator_that_was_killed_as_it_found_the_best_model(self) -> None:
+        """Before it wrote evaluation.json, and after that."""
+        self.model = self.trained("model.keras").parent
+        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        best = self.model / "eval" / "best.keras"
+        content = best.read_bytes()
+        pending = best.with_name(f".best-{self.evaluations()['best']['written']:.3f}.keras")
+        unknown = best.with_name(".best-2000000000.000.keras")
+        for is_written in (True, False):
+            with self.subTest(is_written=is_written):
+                unknown.write_bytes(b"not evaluated")
+                if is_written:
+                    best.rename(pending)
+                self.assertEqual(self.follow(*SCALED).end().code, 0)
+                self.assertEqual(best.read_bytes(), content)
+                self.assertFalse(pending.exists() or unknown.exists())
+
+    def test_two_evaluators_of_one_directory(self) -> None:
+        self.model.mkdir()
+        first = self.follow()
+        self.assertTrue(eventually(lambda: "waiting for models of" in first.stderr))
+        second = self.follow().end()
+        self.assert_fails(second, TEMPORARY, f"another evaluator writes to {self.model / 'eval'}", "--eval-dir")
+        other = self.follow("--eval-dir", self.scratch / "other")
+        self.assertTrue(eventually(lambda: "waiting for models of" in other.stderr))
+        for running in (first, other):
+            running.process.kill()
+            running.end()
 
     def test_a_job_that_nobody_runs_is_given_up(self) -> None:
         self.model.mkdir()
