@@ -164,8 +164,9 @@ class Training:
                 else:
                     self._answer(job, message, load_state, data)
         except BaseException:
-            data.stop()
-            self._interrupt(job, load_state)
+            if job.is_own():
+                data.stop()
+                self._interrupt(job, load_state)
             raise
         if not is_done:
             raise job.error()

@@ -39,6 +39,9 @@ _PYTHON_WORDS = {
     "start over with --resume never": "name another backup_dir, or remove it",
     "--global-batch-size": "batch_size",
 }
+_LAUNCHERS_CODE = re.compile(r"exit code (\d+)(?: \(.*\))?, " + _NO_CAUSE)
+# A handler of the caller's for SIGCHLD may take the exit code of a process before this module asks for it.
+_TELL_CODE = 'code=0; "$@" || code=$?; echo "exit code $code"'
 _SEE_HELP = re.compile(r"; see [a-z ]*--help$")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _SHOWN_LINES = 10
@@ -67,6 +70,9 @@ def environment() -> dict[str, str]:
 
 def error_of(code: int, log: str, where: str) -> Error:
     """Return the exception for a command's exit code and what it wrote."""
+    told = _LAUNCHERS_CODE.findall(log)
+    if code not in _ERRORS and told:  # a handler of the caller's for SIGCHLD took the code
+        code = int(told[-1])
     lines = [line for line in log.splitlines() if line.strip()]
     causes = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
     causes = [cause for cause in causes if not cause.endswith(_NO_CAUSE)] or causes
@@ -89,6 +95,7 @@ class Job:
                 "this process ignores SIGCHLD, so it cannot learn how workers end; call "
                 "signal.signal(signal.SIGCHLD, signal.SIG_DFL) before"
             )
+        self._owner = os.getpid()
         self._temporary = TemporaryFolder()
         self.folder = self._temporary.path
         self._files: list[MemoryFile] = []
@@ -96,6 +103,10 @@ class Job:
         self._socket: socket.socket | None = None
         self._read_log = 0  # bytes of the log that new_lines() has returned
         self.keeps_log = False
+
+    def is_own(self) -> bool:
+        """Return whether this process started the job: one that a callback forked did not."""
+        return os.getpid() == self._owner
 
     def memory_file(self, name: str) -> MemoryFile:
         """Make a memory file. Workers that start later inherit it."""
@@ -124,7 +135,7 @@ class Job:
     def run(self, command: Sequence[str]) -> tuple[int, str]:
         """Run a command that uses the job's files; return its exit code and what it wrote."""
         done = subprocess.run(
-            command,
+            ["sh", "-c", _TELL_CODE, "sh", *command],
             pass_fds=[file.descriptor for file in self._files],
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -133,7 +144,8 @@ class Job:
             start_new_session=True,
             check=False,
         )
-        return done.returncode, done.stdout.decode(errors="replace")
+        output, _, code = done.stdout.decode(errors="replace").rpartition("exit code ")
+        return int(code), output
 
     def start(
         self,
@@ -235,6 +247,8 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.is_own():
+            return
         self.end()
         for file in self._files:
             file.close()

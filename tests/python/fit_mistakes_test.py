@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -216,6 +217,22 @@ class QuickTest(FitTest):
         self.addCleanup(signal.signal, signal.SIGCHLD, before)
         with self.assertRaisesRegex(ValueError, "ignores SIGCHLD"):
             lockstep.check(make_model())
+
+    def test_a_handler_that_takes_the_codes_of_all_children(self) -> None:
+        def take_all(number: int, frame: Any) -> None:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                    pass
+
+        before = signal.signal(signal.SIGCHLD, take_all)
+        self.addCleanup(signal.signal, signal.SIGCHLD, before)
+        own = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x), keras.layers.Dense(1)])
+        own.compile("sgd", "mse")
+        self.assertEqual(lockstep.check(own).engine, "keras")
+        x, y = data()
+        x[0, 0] = np.nan
+        with self.assertRaisesRegex(lockstep.DataError, "NaN"):
+            lockstep.fit(make_model(), x, y, verbose=0)
 
     def test_numbers_of_numpy_are_taken(self) -> None:
         x, y = data()

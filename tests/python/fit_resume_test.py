@@ -197,6 +197,30 @@ class FullTest(FitTest):
             os.waitpid(children[0], 0)
         self.assertLess(time.monotonic() - begin, 60)
 
+    def test_a_forked_process_that_fails_leaves_the_job_alone(self) -> None:
+        x, y = data()
+        caller = os.getpid()
+        read, write = os.pipe()
+
+        def fork(model: Any, epoch: int) -> None:
+            child = os.fork()
+            if child == 0:
+                raise LookupError("the child fails")
+            os.waitpid(child, 0)
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # JAX has threads
+                lockstep.fit(make_model(), x, y, epochs=2, verbose=0, callbacks=[Collect(fork)])
+        except BaseException as error:
+            if os.getpid() == caller:
+                raise
+            os.write(write, f"{error}.".encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as told:
+            self.assertEqual(told.read(), "the child fails.the child fails.")
+
     def test_a_loss_is_known_by_its_code(self) -> None:
         def described(factor: float) -> str:
             names: dict[str, Any] = {}
