@@ -100,6 +100,7 @@ void DirectoryLock::adopt(const DirectoryOwner& last) {
   owner_.has_begun = last.has_begun;
   owner_.has_overwritten_origin = last.has_overwritten_origin;
   owner_.nonfinite_step = last.nonfinite_step;
+  owner_.parallelism = last.parallelism;
 }
 
 /// Replaces the lock file that the keeper kept, so that a process of the generation before, if one still runs, notices
@@ -278,6 +279,10 @@ void DirectoryLock::record_finish() {
 void DirectoryLock::record_nonfinite(std::uint64_t step) {
   owner_.nonfinite_step = step;
   record();
+}
+
+void DirectoryLock::record_parallelism(const std::string& parallelism) {
+  if (std::exchange(owner_.parallelism, parallelism) != parallelism) record();
 }
 
 DirectoryRecord DirectoryLock::to_record() const {

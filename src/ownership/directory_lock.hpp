@@ -56,6 +56,10 @@ class DirectoryLock {
   /// What this object or an earlier generation of the job recorded; 0: nothing.
   [[nodiscard]] std::uint64_t nonfinite_step() const noexcept { return owner_.nonfinite_step; }
 
+  /// Records what --parallelism auto chose, for the job's next generation: see recorded_parallelism.hpp. Throws
+  /// IoError.
+  void record_parallelism(const std::string& parallelism);
+
   /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
   void release_finished(bool keeps_record) noexcept;
 

@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
@@ -78,7 +79,8 @@ DirectoryOwner owner_from(const nlohmann::json& json) {
           .model = text_of(json, "model"),
           .model_digest = text_of(json, "model_digest"),
           .has_overwritten_origin = flag_of(json, "has_overwritten_origin"),
-          .nonfinite_step = number_of(json, "nonfinite_step")};
+          .nonfinite_step = number_of(json, "nonfinite_step"),
+          .parallelism = text_of(json, "parallelism")};
 }
 
 nlohmann::json to_json(const DirectoryOwner& owner) {
@@ -95,7 +97,8 @@ nlohmann::json to_json(const DirectoryOwner& owner) {
           {"model", owner.model},
           {"model_digest", owner.model_digest},
           {"has_overwritten_origin", owner.has_overwritten_origin},
-          {"nonfinite_step", owner.nonfinite_step}};
+          {"nonfinite_step", owner.nonfinite_step},
+          {"parallelism", owner.parallelism}};
 }
 
 }  // namespace
@@ -120,6 +123,14 @@ std::optional<DirectoryRecord> read_record(const FileDescriptor& file, const fs:
   if (const auto before = json.find("before"); before != json.end() && before->is_object())
     record.before = owner_from(*before);
   return record;
+}
+
+std::optional<DirectoryRecord> find_record(const fs::path& directory) {
+  const fs::path path = record_file_in(directory);
+  const FileDescriptor file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (file.valid()) return read_record(file, path);
+  if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) throw_io_error("cannot read " + path.string(), errno);
+  return std::nullopt;
 }
 
 int write_record(const FileDescriptor& file, const DirectoryRecord& record) {

@@ -33,6 +33,7 @@ struct DirectoryOwner {
   std::string model_digest = {};  ///< of that file's bytes
   bool has_overwritten_origin = false;  ///< the job has written to a file of its initial weights
   std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
+  std::string parallelism = {};         ///< what --parallelism auto chose, for which model and how many workers
 };
 
 struct DirectoryRecord {
@@ -54,6 +55,9 @@ struct DirectoryRecord {
 
 /// Whether the job has written or removed files.
 [[nodiscard]] bool has_files(const DirectoryOwner& owner) noexcept;
+
+/// The record in a directory; nothing if there is none. Throws as read_record.
+[[nodiscard]] std::optional<DirectoryRecord> find_record(const std::filesystem::path& directory);
 
 /// Nothing if the file is empty. Fields that are missing or of another type are empty. `path`: of the file, for
 /// messages. Throws IoError if it cannot be read, and DataError if it holds something else: then nobody may take it for

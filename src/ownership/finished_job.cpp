@@ -2,13 +2,11 @@
 #include "ownership/finished_job.hpp"
 
 #include "core/digest.hpp"
-#include "core/file_descriptor.hpp"
 #include "core/file_system.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <cerrno>
@@ -57,13 +55,7 @@ void set_saved_model(DirectoryOwner& owner, const fs::path& directory) {
 }
 
 bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
-  const fs::path path = record_file_in(directory);
-  const FileDescriptor file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  if (!file.valid()) {
-    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) throw_io_error("cannot read " + path.string(), errno);
-    return false;
-  }
-  const std::optional<DirectoryRecord> record = read_record(file, path);
+  const std::optional<DirectoryRecord> record = find_record(directory);
   if (!record) return false;
   const DirectoryOwner& last = record->owner_of_files();
   if (!last.has_finished || last.job != job.job) return false;

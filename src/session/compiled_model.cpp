@@ -2,12 +2,14 @@
 #include "session/compiled_model.hpp"
 
 #include "checkpoint/keras/keras_config.hpp"
+#include "core/digest.hpp"
 #include "graph/lower.hpp"
 #include "graph/output_options.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "session/epoch_batches.hpp"
+#include "session/recorded_parallelism.hpp"
 #include "session/snapshot.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -130,7 +132,12 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   }
   outputs = output_options(options, architecture);
   name_values({}, [this](std::string_view name, double /*value*/) { value_names_.emplace_back(name); });
-  for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
+  Digest digest;
+  for (const auto& [what, value] : identity()) {
+    run_context.require_equal_on_all_ranks(what, value);
+    digest.add(value.c_str(), value.size() + 1);
+  }
+  digest_ = digest.to_string();
   choose_sharding(batch_norm_replicas, restored_sharding);
   feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
   lay_out(layout_batch_size(run_context));
@@ -149,13 +156,21 @@ void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::
   if (graph_.mixed_bfloat16) run_context.backend().require_bfloat16();
   graph_.batch_norm_replicas = batch_norm_replicas;
   // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
-  const bool restores = !restored_sharding.empty() && run_context.backend().device_streams() == nullptr;
-  choice = restores ? ParallelismChoice{.sharding =
-                                            sharding_from_code(graph_, run_context.world().size(), restored_sharding),
-                                        .reason = "restored from the backup"}
-                    : choose_parallelism(run_context, graph_, options.optimizer, batch_norm_replicas);
+  const bool restores = run_context.backend().device_streams() == nullptr;
+  const auto restored = [&](const std::string& code, const char* where) {
+    return ParallelismChoice{.sharding = sharding_from_code(graph_, run_context.world().size(), code), .reason = where};
+  };
+  if (restores && !restored_sharding.empty()) {
+    choice = restored(restored_sharding, "restored from the backup");
+  } else if (const std::string code = restores ? recorded_sharding(run_context, digest_) : ""; !code.empty()) {
+    choice = restored(code, "as before the restart");
+  } else {
+    choice = choose_parallelism(run_context, graph_, options.optimizer, batch_norm_replicas);
+  }
   sharding = choice.sharding;
 }
+
+void CompiledModel::record_parallelism() { record_sharding(run_context, digest_, sharding ? sharding->code() : "-"); }
 
 /// Plans this rank's shard, and makes arenas and the first step.
 void CompiledModel::lay_out(std::size_t batch_size) {

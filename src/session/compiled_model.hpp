@@ -81,6 +81,9 @@ struct CompiledModel {
   /// Collective. Lays out a tensor-parallel model for batches of this size. Keeps its values; replaces its step.
   void lay_out_again(std::size_t batch_size);
 
+  /// Collective. Tells the job's next generation the parallelism, so that it measures nothing again.
+  void record_parallelism();
+
   /// Waits until all weights are updated. Call it before reading them outside of a training step.
   void synchronize() const { steps.front()->step.synchronize(); }
 
@@ -154,6 +157,7 @@ struct CompiledModel {
   void name_values(const MetricSums& metrics, const ValueVisitor& visitor) const;
 
   Graph graph_;  ///< neither sharded nor laid out
+  std::string digest_;  ///< of identity(), as compiled
   std::vector<std::string> value_names_;
 };
 

@@ -117,6 +117,7 @@ void FitLoop::run() {
   session_.log().begin_epoch();
   session_.set_position({options_.initial_epoch, 0});
   if (backups_) backups_->restore(options_.epochs);
+  session_.model().compiled().record_parallelism();
   // If the backup was taken after stop_training() in the middle of an epoch, that epoch is still ended.
   while (session_.position().step > 0 || (session_.position().epoch < options_.epochs && !session_.stop_training()))
     run_epoch();

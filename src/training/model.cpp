@@ -172,6 +172,7 @@ EpochRange Model::epochs(int epochs) {
   } else {
     own_model_directory(*parts_->run_context, {.settings = fmt::format("{} epochs", epochs), .origin = {}});
   }
+  parts_->model.compiled().record_parallelism();
   return {*parts_, epochs};
 }
 

@@ -332,9 +332,13 @@ class LaunchTest(Launched):
         trainers = children(self.started[1].process.pid)
         self.assertEqual(list(trainers), [1])
         os.kill(trainers[1], signal.SIGKILL)
-        for one in self.assert_ended(0):
+        ended = self.assert_ended(0)
+        for one in ended:
             self.assertIn("worker 1 (rank 1): its trainer was killed by signal 9 (Killed)", one.stderr, str(one))
             self.assertIn("generation 2 begins", one.stderr, str(one))
+        measured, restarted = re.findall(r"Parallelism: (.*)", ended[0].stdout)
+        self.assertIn("(predicted step: ", measured)
+        self.assertEqual(restarted, measured.partition(" (")[0] + " (as before the restart):")
 
     def test_a_closed_pipe_is_named(self) -> None:
         command = [program("lockstep"), "launch", "--workers", "2", "--", *self.command(*EXAMPLES)]
