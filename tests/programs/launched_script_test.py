@@ -6,7 +6,17 @@ from pathlib import Path
 
 import launch_test
 from launch_test import EXAMPLES, children
-from support import USAGE, Running, eventually, program
+from support import TEMPORARY, USAGE, Running, eventually, program
+
+
+def trainers_of_scripts(running: Running) -> dict[int, int]:
+    """The process ids of keras_mnist, by rank."""
+    found: dict[int, int] = {}
+    for rank, script in children(running.process.pid).items():
+        for pid in Path(f"/proc/{script}/task/{script}/children").read_text().split():
+            if Path(f"/proc/{pid}/comm").read_text() == "keras_mnist\n":
+                found[rank] = int(pid)
+    return found
 
 
 class LaunchedScriptTest(launch_test.Launched):
@@ -17,15 +27,8 @@ class LaunchedScriptTest(launch_test.Launched):
         script.chmod(0o755)
         command = ["launch", "--workers", "2", "--start-timeout", "8", "--", str(script), *self.command(*EXAMPLES)]
         running = Running([program("lockstep"), *command], self.cwd, {"TMPDIR": str(self.left)})
-        trainers: dict[int, int] = {}
-
-        def one_trainer_runs() -> bool:
-            for shell in children(running.process.pid).values():
-                trainers.update({rank: pid for rank, pid in children(shell).items()
-                                 if Path(f"/proc/{pid}/comm").read_text() == "keras_mnist\n"})
-            return 1 in trainers
-
-        self.assertTrue(eventually(one_trainer_runs, interval=0.001))
+        self.assertTrue(eventually(lambda: 1 in trainers_of_scripts(running), interval=0.001))
+        trainers = trainers_of_scripts(running)
         os.kill(trainers[1], signal.SIGSTOP)  # rank 0 waits for it in MPI_Init
         self.assertTrue(eventually(lambda: "[rank 0] stack of the main thread" in running.stderr, 20), running.stderr)
         os.kill(trainers[1], signal.SIGCONT)
@@ -59,3 +62,25 @@ echo after >> {self.scratch}/after
         self.assertEqual(ended.code, 0, str(ended))
         self.assertIn("killed by signal 9", ended.stderr)
         self.assertGreaterEqual((self.scratch / "after").read_text().count("after"), 2)
+
+    def test_a_pipe_after_the_program_does_not_hide_that_it_was_killed(self) -> None:
+        options = (*EXAMPLES, "--epochs", 40)
+        whole = self.whole_run(2, *options)
+        command = ["launch", "--workers", "2", "--", "sh", "-c", '"$@" | cat', "sh",
+                   *self.command(*options, "--backup-save-freq", 20)]
+        running = Running([program("lockstep"), *command], self.cwd, {"TMPDIR": str(self.left)})
+        self.started[0] = running
+        self.wait_for_backup()
+        os.kill(trainers_of_scripts(running)[1], signal.SIGKILL)
+        (ended,) = self.assert_ended(0)
+        self.assertIn("the Lockstep program that it ran did not", ended.stderr, str(ended))
+        self.assertIn("Resuming from", ended.stdout, str(ended))
+        self.assert_same_model(whole)
+
+    def test_a_program_that_answers_sigterm_with_0_has_not_finished(self) -> None:
+        waits = "trap 'exit 0' TERM; echo waits; while :; do sleep 0.05; done"
+        running = Running([program("lockstep"), "launch", "--", "sh", "-c", waits], self.cwd, {"TMPDIR": str(self.left)})
+        self.assertTrue(eventually(lambda: "waits" in running.stdout, 20))
+        running.process.send_signal(signal.SIGTERM)
+        ended = running.end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))

@@ -39,6 +39,7 @@ constexpr int usage = static_cast<int>(ExitCode::usage);
 constexpr double max_wait_s = 10;  // a process frees its memory before it ends, which may take seconds
 constexpr int max_reports_at_once = 64;
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
+constexpr int internal = static_cast<int>(ExitCode::internal);
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
@@ -115,8 +116,12 @@ TrainerProcess::~TrainerProcess() {
   (void)reap_killed(pid_, max_wait_s, "a trainer");
 }
 
-void TrainerProcess::signal(int number) const noexcept {
+void TrainerProcess::signal(int number) noexcept {
   if (pid_ < 0) return;
+  if (number == SIGTERM && !was_told_to_end_) {
+    (void)take_report();  // which may tell that it has finished already
+    was_told_to_end_ = true;
+  }
   if (kill(-pid_, number) != 0) (void)kill(pid_, number);
 }
 
@@ -156,9 +161,22 @@ std::optional<ProcessExit> TrainerProcess::reap() {
   (void)take_report();  // its last message
   control_.close();
   if (is_second_program_) return ProcessExit{usage, 0, error_};
-  const bool is_wrapper = reporter_ > 0 && reporter_ != ended;
-  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status), error_, is_wrapper};
-  return ProcessExit{WEXITSTATUS(status), 0, error_, is_wrapper};
+  return judge(status, reporter_ > 0 && reporter_ != ended);
+}
+
+ProcessExit TrainerProcess::judge(int status, bool is_wrapper) {
+  if (has_finished_ && !is_wrapper) return {};  // whatever ended it after that
+  if (WIFSIGNALED(status)) return {0, WTERMSIG(status), error_, is_wrapper};
+  int code = WEXITSTATUS(status);
+  if (code == 0 && was_told_to_end_) {
+    code = temporary;
+  } else if (code == 0 && is_wrapper && !has_finished_) {
+    code = internal;
+    log_error(
+        "the launched command ended with exit code 0, but the Lockstep program that it ran did not; let the command "
+        "end with the program's code (in a shell: exec, or set -o pipefail)");
+  }
+  return {code, 0, error_, is_wrapper};
 }
 
 std::optional<Progress> TrainerProcess::take_report() {
@@ -179,6 +197,8 @@ std::optional<Progress> TrainerProcess::take_report() {
           if (reporter_ > 0 && sender > 0 && sender != reporter_) end_second_program();
           if (!is_second_program_) reporter_ = sender;
         }
+        if (std::holds_alternative<TrainingDone>(message) && sender == reporter_ && !was_told_to_end_)
+          has_finished_ = true;
         if (const auto* failed = std::get_if<Failed>(&message)) error_ = failed->reason.substr(0, max_error_bytes);
       } catch (const DataError&) {  // skipped
       }

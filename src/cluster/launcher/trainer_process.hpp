@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-/// How a process ended.
+/// How a trainer ended. A code of 0 says that its work is complete; see TrainerProcess::reap.
 struct ProcessExit {
   int code = 0;             ///< exit code; 0 if a signal killed the process
   int signal = 0;           ///< the signal that killed the process, or 0
@@ -40,7 +40,7 @@ class TrainerProcess {
   [[nodiscard]] pid_t id() const noexcept { return pid_; }
 
   /// Sends a signal to the process group.
-  void signal(int number) const noexcept;
+  void signal(int number) noexcept;
 
   /// Makes the process that has reported progress last print its stack (stack_report.hpp). It may be a child of the
   /// command, which would end at the signal.
@@ -48,7 +48,9 @@ class TrainerProcess {
   /// The state of the process for a log: "D in nfs_wait_bit_killable"; empty if it is unknown.
   [[nodiscard]] std::string describe_state() const;
 
-  /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise.
+  /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise. A process
+  /// that SIGTERM ended did not complete its work, even if its handler exits with 0: the code is 75 then. Nor did a
+  /// script that exits with 0 although the Lockstep program that it ran has not: the code is 70.
   [[nodiscard]] std::optional<ProcessExit> reap();
 
   /// Waits no more for a process that SIGKILL does not end; a warning names it as `what`.
@@ -64,10 +66,13 @@ class TrainerProcess {
 
  private:
   void end_second_program();
+  [[nodiscard]] ProcessExit judge(int status, bool is_wrapper);
 
   pid_t pid_ = -1;
   pid_t reporter_ = -1;  ///< the process of the group that sent the last report
   bool is_second_program_ = false;
+  bool was_told_to_end_ = false;  ///< by SIGTERM
+  bool has_finished_ = false;     ///< the reporter exits with 0, and was not told to end
   Socket control_;
   std::string error_;
   KeptFiles& kept_files_;

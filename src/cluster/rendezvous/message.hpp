@@ -227,6 +227,7 @@ struct PrintStacks {
 };
 
 /// Member: training was complete when the chief was lost (a rank here had exited with 0), or before this member began.
+/// Trainer, to its launcher: it exits with 0.
 struct TrainingDone {
   static constexpr std::uint16_t kind = 26;
   static constexpr const char* name = "TrainingDone";

@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -55,6 +56,24 @@ void listen_to(int descriptor, std::atomic<StopRequest>& request) {
   }
 }
 
+/// The process that connected, which is not one that it forks.
+struct ConnectedProcess {
+  int descriptor;
+  pid_t id;
+};
+
+/// The launcher sees the exit code of a script around this process, and cannot tell a process that has finished from
+/// one that answers SIGTERM by exiting with 0.
+void report_finished(int code, void* argument) {
+  const std::unique_ptr<ConnectedProcess> process(static_cast<ConnectedProcess*>(argument));
+  if (code != 0 || getpid() != process->id) return;
+  const std::string bytes = to_datagram(TrainingDone{});
+  constexpr int patience_ms = 1000;
+  pollfd entry{process->descriptor, POLLOUT, 0};
+  (void)poll(&entry, 1, patience_ms);
+  (void)send(process->descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 }  // namespace
 
 LauncherConnection::LauncherConnection()
@@ -64,6 +83,8 @@ LauncherConnection::LauncherConnection()
   if (descriptor_ < 0) return;
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
   print_stack_on_request();
+  auto process = std::make_unique<ConnectedProcess>(descriptor_, getpid());
+  if (on_exit(report_finished, process.get()) == 0) static_cast<void>(process.release());
   progress_.report_starting();
   std::thread([descriptor = descriptor_, request = request_]() {
     listen_to(descriptor, *request);

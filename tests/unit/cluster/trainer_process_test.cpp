@@ -213,6 +213,42 @@ TEST_CASE("a child's last message is part of its end") {
   CHECK(wait_for_end(silent).error.empty());
 }
 
+TEST_CASE("a child that is told to end has not finished, whatever its exit code") {
+  const auto end_of = [](const std::string& last_words) {
+    const Note note;
+    TrainerProcess child = shell("finish() {\n" + last_words + "exit 0\n}\ntrap finish TERM\n" + said(Progress{}) +
+                                 "echo > " + note.path() + "\nwhile :; do :; done");
+    static_cast<void>(note.wait_for_line());
+    child.signal(SIGTERM);
+    return wait_for_end(child);
+  };
+  CHECK(end_of("").code == 75);
+  CHECK(end_of(said(TrainingDone{})).code == 75);
+}
+
+TEST_CASE("a child that told that it has finished has, whatever ends it") {
+  const Note note;
+  TrainerProcess child =
+      shell(said(Progress{}) + said(TrainingDone{}) + "echo > " + note.path() + "\nwhile :; do :; done");
+  static_cast<void>(note.wait_for_line());
+  child.signal(SIGTERM);
+  const ProcessExit end = wait_for_end(child);
+  CHECK(end.code == 0);
+  CHECK(end.signal == 0);
+}
+
+TEST_CASE("a script has finished if the program that it ran has") {
+  const auto end_of = [](const std::string& program) {
+    TrainerProcess child = shell("(" + program + "\n:)\nexit 0", {{"PATH", "/bin:/usr/bin"}});
+    return wait_for_end(child);
+  };
+  CHECK(end_of(said(Progress{}) + said(TrainingDone{})).code == 0);
+  const ProcessExit killed = end_of(said(Progress{}) + "sh -c 'kill -9 $PPID'");
+  CHECK(killed.code == 70);
+  CHECK(killed.is_wrapper);
+  CHECK(end_of("true").code == 0);
+}
+
 TEST_CASE("a child's descendants are killed with it") {
   const Environment path{{"PATH", "/bin:/usr/bin"}};
   SECTION("when it exits") {
