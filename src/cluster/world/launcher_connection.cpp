@@ -83,7 +83,7 @@ LauncherConnection::LauncherConnection()
   if (descriptor_ < 0) return;
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
   print_stack_on_request();
-  auto process = std::make_unique<ConnectedProcess>(descriptor_, getpid());
+  auto process = std::make_unique<ConnectedProcess>(ConnectedProcess{descriptor_, getpid()});
   if (on_exit(report_finished, process.get()) == 0) static_cast<void>(process.release());
   progress_.report_starting();
   std::thread([descriptor = descriptor_, request = request_]() {
