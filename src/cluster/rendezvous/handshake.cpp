@@ -70,20 +70,20 @@ ServerHandshake::Answer ServerHandshake::receive(const Frame& frame) {
     return answer;
   } else {
     answer.refusal = fmt::format(
-        "{} on host {} has a different job token than the chief; set the same LOCKSTEP_JOB_TOKEN everywhere",
-        credentials_.tasks[hello_->who.member], printable_line(hello_->who.host_name));
+        "{} on host {} has a different job token than {}; set the same LOCKSTEP_JOB_TOKEN everywhere",
+        credentials_.tasks[hello_->who.member], printable_line(hello_->who.host_name), credentials_.listener);
   }
   answer.frame = refuse(usage, answer.refusal);
   return answer;
 }
 
 std::string ServerHandshake::objection(const Hello& hello) const {
-  const std::string from = "the launcher on host " + printable_line(hello.who.host_name.substr(0, 100));
+  const std::string from = credentials_.peer + " on host " + printable_line(hello.who.host_name.substr(0, 100));
   if (hello.nonce.size() != nonce_bytes) throw DataError("its nonce has the wrong size");
   if (!std::ranges::all_of(hello.who.addresses, is_ip_address)) throw DataError("its addresses are not IP addresses");
   if (hello.version != credentials_.version) {
-    return fmt::format("{} runs Lockstep {}, the chief {}; run the same version everywhere", from,
-                       quoted(hello.version), quoted(credentials_.version));
+    return fmt::format("{} runs Lockstep {}, {} {}; run the same version everywhere", from, quoted(hello.version),
+                       credentials_.listener, quoted(credentials_.version));
   }
   if (hello.job != credentials_.job) {
     return fmt::format("{} belongs to job {}, this is job {}; give each job its own addresses", from, quoted(hello.job),
@@ -91,9 +91,9 @@ std::string ServerHandshake::objection(const Hello& hello) const {
   }
   if (hello.cluster != credentials_.cluster) {
     return fmt::format(
-        "{} has a different cluster in its TF_CONFIG than the chief; compare the digests that `lockstep cluster "
-        "--json` prints on both",
-        from);
+        "{} has a different cluster in its TF_CONFIG than {}; compare the digests that `lockstep cluster --json` "
+        "prints on both",
+        from, credentials_.listener);
   }
   if (hello.who.member >= credentials_.tasks.size()) {
     return fmt::format("{} claims to be task {}, but there are only {} tasks; check its TF_CONFIG", from,
@@ -101,17 +101,17 @@ std::string ServerHandshake::objection(const Hello& hello) const {
   }
   const std::string& task = credentials_.tasks[hello.who.member];
   if (hello.who.member == 0) {
-    return fmt::format("{} claims to be {}, which is the chief's task; give every process its own task in TF_CONFIG",
-                       from, task);
+    return fmt::format("{} claims to be {}, which is {}'s task; give every process its own task in TF_CONFIG", from,
+                       task, credentials_.listener);
   }
   if (hello.who.ranks == 0 || hello.who.ranks > max_ranks_per_worker) {
     return fmt::format("{} ({}) requests {} ranks; set --ranks-per-worker to 1..{}", from, task, hello.who.ranks,
                        max_ranks_per_worker);
   }
   if (hello.has_token != credentials_.token.is_set()) {
-    return fmt::format(
-        "{} ({}) {}; set the same LOCKSTEP_JOB_TOKEN everywhere", from, task,
-        hello.has_token ? "has a job token, but the chief has none" : "has no job token, but the chief has one");
+    return fmt::format("{} ({}) {}; set the same LOCKSTEP_JOB_TOKEN everywhere", from, task,
+                       hello.has_token ? fmt::format("has a job token, but {} has none", credentials_.listener)
+                                       : fmt::format("has no job token, but {} has one", credentials_.listener));
   }
   return "";
 }
@@ -144,7 +144,8 @@ ClientHandshake::Answer ClientHandshake::receive(const Frame& frame) {
   } else if (credentials_.token.verify(expect<Welcome>(message).proof, signed_by("chief", transcript_))) {
     answer.is_welcome = true;
   } else {
-    answer.refused = Refused{usage, "the process at the chief's address does not know the job token"};
+    answer.refused =
+        Refused{usage, "the process at " + credentials_.listener + "'s address does not know the job token"};
   }
   return answer;
 }

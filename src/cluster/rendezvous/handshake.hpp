@@ -29,8 +29,10 @@ struct Credentials {
   std::string version = LOCKSTEP_VERSION;
   std::string job;  ///< --job-name, or empty
   std::uint64_t cluster = 0;
-  std::vector<std::string> tasks;  ///< names of the members, the chief first
+  std::vector<std::string> tasks;  ///< names of the members, the listening one first
   JobToken token;
+  std::string listener = "the chief";  ///< what messages call the listening side, and the other
+  std::string peer = "the launcher";
 
   [[nodiscard]] static Credentials of(const ClusterSpec& spec, std::string job, JobToken token);
 };
