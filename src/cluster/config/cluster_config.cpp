@@ -3,6 +3,7 @@
 
 #include "cluster/config/json_tasks.hpp"
 #include "cluster/config/json_text.hpp"
+#include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/task_table.hpp"
 #include "cluster/net/quote.hpp"
 
@@ -95,7 +96,8 @@ ClusterSpec read_cluster_config(const Environment& environment) {
     }
   }
   if (table.empty()) return alone;
-  return table.spec(read_own_task(environment, table), alone.warnings);
+  return table.spec(read_own_task(environment, table), alone.warnings,
+                    has_parameter_servers(environment) ? ParameterServers::take_part : ParameterServers::ignored);
 }
 
 }  // namespace lockstep

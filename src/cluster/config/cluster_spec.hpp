@@ -1,4 +1,5 @@
-// The cluster that TF_CONFIG describes: its training tasks in rank order, and which of them this process is.
+// The cluster that TF_CONFIG describes: its training tasks in rank order, its parameter servers, and which of them this
+// process is.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace lockstep {
 
-/// Task types that train. TensorFlow 1 called the chief `master`.
-enum class TaskType { chief, master, worker };
+/// Types of tasks that train or hold variables. TensorFlow 1 called the chief `master`.
+enum class TaskType { chief, master, worker, ps };
 
 [[nodiscard]] std::string to_string(TaskType type);
 
@@ -27,22 +28,27 @@ struct Task {
   friend bool operator==(const Task&, const Task&) = default;
 };
 
-/// Invariants: addresses are distinct, and every task but the first is a worker.
+/// Invariants: addresses are distinct, and every task of `tasks` but the first is a worker.
 struct ClusterSpec {
-  std::vector<Task> tasks;            ///< the chief first; empty if this process trains alone
-  std::optional<std::size_t> rank;    ///< index of this process in `tasks`; nullopt if `tasks` is empty
-  std::vector<std::string> warnings;  ///< about harmless mistakes in TF_CONFIG
+  std::vector<Task> tasks;                 ///< the chief first; empty if this process trains alone
+  std::optional<std::size_t> rank;         ///< index of this process in `tasks`; nullopt if it is not one of them
+  std::vector<Task> servers = {};          ///< the parameter servers; empty unless the job trains with them
+  std::optional<std::size_t> server = {};  ///< index of this process in `servers`
+  std::vector<std::string> warnings;       ///< about harmless mistakes in TF_CONFIG
 
   /// The chief is rank 0: the task of type chief or master, or else the first worker.
-  [[nodiscard]] bool is_chief() const noexcept { return rank.value_or(0) == 0; }
+  [[nodiscard]] bool is_chief() const noexcept { return !server && rank.value_or(0) == 0; }
 
   /// At least 1.
   [[nodiscard]] std::size_t workers() const noexcept { return tasks.empty() ? 1 : tasks.size(); }
 
+  /// This process' task. Throws InternalError if it is none.
+  [[nodiscard]] const Task& own_task() const;
+
   /// Whether the tasks have addresses on more than one host, as far as their names show.
   [[nodiscard]] bool spans_hosts() const;
 
-  /// A digest of what all peers must agree on: the ordered tasks, but not `rank`.
+  /// A digest of what all peers must agree on: the ordered tasks, but not which of them this process is.
   [[nodiscard]] Digest digest() const;
 
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;

@@ -104,18 +104,17 @@ void TaskTable::require_one_chief() const {
       quote(chief->second.begin()->second.to_string()), quote(master->second.begin()->second.to_string())));
 }
 
-void TaskTable::require_own(const TaskName& own) const {
+void TaskTable::require_own(const TaskName& own, ParameterServers servers) const {
   const auto& [type, index] = own;
   if (type == "evaluator") {
     refuse(
         "'s task is of type 'evaluator', which does not train: run lockstep evaluate --follow MODEL_DIR for it, which "
         "evaluates each model and backup of the job");
   }
-  if (type == "ps") {
-    refuse(fmt::format(
-        "'s task is of type '{}', which is not supported: only the chief and the workers train; do not start "
-        "a program for this task",
-        type));
+  if (type == "ps" && servers == ParameterServers::ignored) {
+    refuse(
+        "'s task is of type 'ps', which is not supported without --strategy parameter-server: only the chief and the "
+        "workers train; start all tasks with it, or no program for this task");
   }
   if (std::ranges::find(known_types, type) == known_types.end()) {
     refuse(fmt::format("'s task has the unknown type {}; use chief or worker", quote(type)));
@@ -127,9 +126,9 @@ void TaskTable::require_own(const TaskName& own) const {
   }
 }
 
-ClusterSpec TaskTable::spec(const TaskName& own, std::vector<std::string> warnings) const {
+ClusterSpec TaskTable::spec(const TaskName& own, std::vector<std::string> warnings, ParameterServers servers) const {
   require_one_chief();
-  require_own(own);
+  require_own(own, servers);
   ClusterSpec spec;
   spec.warnings = std::move(warnings);
   for (const TaskType type : {TaskType::chief, TaskType::master, TaskType::worker}) {
@@ -140,11 +139,23 @@ ClusterSpec TaskTable::spec(const TaskName& own, std::vector<std::string> warnin
       spec.tasks.push_back({type, index, address});
     }
   }
-  for (const char* type : {"ps", "evaluator"}) {
+  for (const std::string type : {"ps", "evaluator"}) {
     const auto job = jobs_.find(type);
     if (job == jobs_.end() || job->second.empty()) continue;
-    spec.warnings.push_back(fmt::format(
-        "{} lists tasks of type '{}', which is not supported; they do not take part in training", source_, type));
+    if (type == "ps" && servers == ParameterServers::take_part) {
+      for (const auto& [index, address] : job->second) {
+        if (own == TaskName(type, index)) spec.server = spec.servers.size();
+        spec.servers.push_back({TaskType::ps, index, address});
+      }
+      continue;
+    }
+    spec.warnings.push_back(
+        fmt::format("{} lists tasks of type '{}', which is not supported{}; they do not take part in training", source_,
+                    type, type == "ps" ? " without --strategy parameter-server" : ""));
+  }
+  if (servers == ParameterServers::take_part) {
+    if (spec.servers.empty()) refuse("'s cluster lists no ps, but --strategy parameter-server needs one; add it");
+    if (spec.tasks.empty()) refuse("'s cluster lists no worker; add one");
   }
   return spec;
 }

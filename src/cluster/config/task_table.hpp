@@ -1,6 +1,6 @@
 // The tasks that a description of a cluster lists, while it is read. The rules are those of TensorFlow's
 // TFConfigClusterResolver and multi_worker_util. In addition, addresses must be distinct, and gaps in the indices are
-// closed. `ps` and `evaluator` tasks may be listed but do not take part.
+// closed. `evaluator` tasks may be listed but do not take part, and `ps` tasks only in jobs with parameter servers.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,9 @@ using Job = std::map<int, Address>;
 
 /// A task's type and its index within the type.
 using TaskName = std::pair<std::string, int>;
+
+/// Whether `ps` tasks take part in the job, as they do with --strategy parameter-server.
+enum class ParameterServers { ignored, take_part };
 
 class TaskTable {
  public:
@@ -45,13 +48,15 @@ class TaskTable {
   /// The task whose host name is that of the pod: the first label of the host, which a random suffix may follow.
   [[nodiscard]] std::optional<TaskName> task_of_pod(std::string_view pod) const;
 
-  /// The tasks that train, in rank order. Throws UsageError if they contradict each other or if `own` does not train.
-  [[nodiscard]] ClusterSpec spec(const TaskName& own, std::vector<std::string> warnings) const;
+  /// The tasks that train, in rank order, and the parameter servers if the job has them. Throws UsageError if they
+  /// contradict each other or if `own` does not take part.
+  [[nodiscard]] ClusterSpec spec(const TaskName& own, std::vector<std::string> warnings,
+                                 ParameterServers servers = ParameterServers::ignored) const;
 
  private:
   [[noreturn]] void refuse(const std::string& what) const;
   void require_one_chief() const;
-  void require_own(const TaskName& own) const;
+  void require_own(const TaskName& own, ParameterServers servers) const;
 
   std::string source_;
   std::size_t size_ = 0;

@@ -4,6 +4,7 @@
 #include "cluster/config/cluster_config.hpp"
 #include "cluster/config/json_tasks.hpp"
 #include "cluster/config/json_text.hpp"
+#include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/task_table.hpp"
 #include "cluster/net/quote.hpp"
 #include "core/lower_case.hpp"
@@ -54,7 +55,7 @@ void warn_of_other_cluster(const json& document, std::vector<std::string>& warni
 
 }  // namespace
 
-ClusterSpec parse_tf_config(const std::string& text) {
+ClusterSpec parse_tf_config(const std::string& text, ParameterServers servers) {
   ClusterSpec alone;
   if (text.empty()) return alone;
   const json document = parse_json("TF_CONFIG", text, alone.warnings);
@@ -73,13 +74,15 @@ ClusterSpec parse_tf_config(const std::string& text) {
   if (cluster->empty()) return alone;
   TaskTable table("TF_CONFIG");
   for (const auto& item : cluster->items()) read_tasks(table, item.key(), item.value(), "cluster." + item.key());
-  return table.spec(read_own_task(document), alone.warnings);
+  return table.spec(read_own_task(document), alone.warnings, servers);
 }
 
 std::string to_tf_config(const ClusterSpec& spec) {
-  if (!spec.rank) return {};
+  if (!spec.rank && !spec.server) return {};
   std::map<std::string, Job> jobs;
-  for (const Task& task : spec.tasks) jobs[to_string(task.type)].emplace(task.index, task.address);
+  for (const std::vector<Task>* list : {&spec.tasks, &spec.servers}) {
+    for (const Task& task : *list) jobs[to_string(task.type)].emplace(task.index, task.address);
+  }
   json cluster = json::object();
   for (const auto& [type, job] : jobs) {
     const bool has_gaps = static_cast<std::size_t>(job.rbegin()->first) + 1 != job.size();
@@ -92,14 +95,15 @@ std::string to_tf_config(const ClusterSpec& spec) {
       }
     }
   }
-  const Task& own = spec.tasks[*spec.rank];
+  const Task& own = spec.own_task();
   return json{{"cluster", cluster}, {"task", {{"type", to_string(own.type)}, {"index", own.index}}}}.dump();
 }
 
 ClusterSpec read_cluster_spec(const Environment& environment) {
   const std::string tf_config = value_of(environment, "TF_CONFIG");
   if (tf_config.empty()) return read_cluster_config(environment);
-  ClusterSpec spec = parse_tf_config(tf_config);
+  ClusterSpec spec = parse_tf_config(
+      tf_config, has_parameter_servers(environment) ? ParameterServers::take_part : ParameterServers::ignored);
   if (!value_of(environment, "CLUSTER_CONFIG").empty()) {
     spec.warnings.emplace_back("CLUSTER_CONFIG is ignored, because TF_CONFIG is set; unset one of them");
   }

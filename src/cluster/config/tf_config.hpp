@@ -6,18 +6,21 @@
 #include <string>
 
 #include "cluster/config/cluster_spec.hpp"
+#include "cluster/config/task_table.hpp"
 #include "core/environment.hpp"
 
 namespace lockstep {
 
 /// Parses a value of TF_CONFIG. An empty text, or one without a cluster, means that this process trains alone. Throws
 /// UsageError, with one sentence that quotes the mistake, for an invalid configuration.
-[[nodiscard]] ClusterSpec parse_tf_config(const std::string& text);
+[[nodiscard]] ClusterSpec parse_tf_config(const std::string& text,
+                                          ParameterServers servers = ParameterServers::ignored);
 
 /// The TF_CONFIG of a cluster, with lists of addresses where indices have no gaps; empty if this process trains alone.
 [[nodiscard]] std::string to_tf_config(const ClusterSpec& spec);
 
-/// Parses the environment's TF_CONFIG, or else its CLUSTER_CONFIG; without one, this process trains alone.
+/// Parses the environment's TF_CONFIG, or else its CLUSTER_CONFIG; without one, this process trains alone. `ps` tasks
+/// take part if LOCKSTEP_STRATEGY is parameter-server.
 [[nodiscard]] ClusterSpec read_cluster_spec(const Environment& environment);
 
 }  // namespace lockstep

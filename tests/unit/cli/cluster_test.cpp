@@ -41,7 +41,8 @@ TEST_CASE("a cluster is printed without probing") {
   CHECK(shown.err.empty());
   CHECK(shown.out ==
         "warning: TF_CONFIG has a comma before a closing bracket, which JSON does not allow; the comma is ignored\n"
-        "warning: TF_CONFIG lists tasks of type 'ps', which is not supported; they do not take part in training\n"
+        "warning: TF_CONFIG lists tasks of type 'ps', which is not supported without --strategy parameter-server; they "
+        "do not take part in training\n"
         "3 workers; this process is worker 1, the chief is chief 0\n"
         "\n"
         "rank  task      address        state\n"

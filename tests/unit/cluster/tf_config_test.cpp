@@ -1,5 +1,6 @@
 // TF_CONFIG is parsed as TensorFlow parses it, and mistakes are reported with their location.
 #include "cluster/config/tf_config.hpp"
+#include "cluster/config/strategy_variable.hpp"
 
 #include "cluster/net/quote.hpp"
 
@@ -383,4 +384,43 @@ TEST_CASE("messages quote text that is not ASCII, and no half characters") {
         "'a?[2J b?"
         "?'");
   CHECK(quote(std::string(59, 'x') + "\u00fc").starts_with("'" + std::string(59, 'x') + "...'"));
+}
+
+TEST_CASE("parameter servers take part in jobs that have them") {
+  const std::string cluster = R"({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})";
+  const auto parse = [&](const std::string& task) {
+    return parse_tf_config(config(cluster, task), ParameterServers::take_part);
+  };
+  const ClusterSpec worker = parse(R"({"type": "worker", "index": 0})");
+  CHECK(worker.rank == 1U);
+  CHECK_FALSE(worker.server);
+  CHECK(worker.servers.size() == 2);
+  CHECK(worker.warnings.empty());
+  const ClusterSpec server = parse(R"({"type": "ps", "index": 1})");
+  CHECK_FALSE(server.rank);
+  CHECK(server.server == 1U);
+  CHECK_FALSE(server.is_chief());
+  CHECK(server.own_task().name() == "ps 1");
+  CHECK(server.digest().value() == worker.digest().value());
+  CHECK(server.digest().value() !=
+        parse_tf_config(config(cluster, R"({"type": "worker", "index": 0})")).digest().value());
+  const ClusterSpec again = parse_tf_config(to_tf_config(server), ParameterServers::take_part);
+  CHECK(again == server);
+  CHECK(read_cluster_spec({{"LOCKSTEP_STRATEGY", "parameter-server"}, {"TF_CONFIG", to_tf_config(server)}}) == server);
+  CHECK_THROWS_AS(parse_tf_config(config(R"({"worker": ["w:1"]})", R"({"type": "worker", "index": 0})"),
+                                  ParameterServers::take_part),
+                  UsageError);
+  CHECK_THROWS_AS(
+      parse_tf_config(config(R"({"ps": ["w:1"]})", R"({"type": "ps", "index": 0})"), ParameterServers::take_part),
+      UsageError);
+}
+
+TEST_CASE("a program's --strategy tells its launcher") {
+  Environment environment;
+  take_strategy(std::vector<std::string>{"program", "--epochs", "3"}, environment);
+  CHECK_FALSE(has_parameter_servers(environment));
+  take_strategy(std::vector<std::string>{"program", "--strategy", "parameter-server"}, environment);
+  CHECK(has_parameter_servers(environment));
+  take_strategy(std::vector<std::string>{"program", "--strategy=mirrored"}, environment);
+  CHECK_FALSE(has_parameter_servers(environment));
 }
