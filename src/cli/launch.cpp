@@ -2,6 +2,7 @@
 #include "cli/launch.hpp"
 
 #include "cluster/config/job_token.hpp"
+#include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/container_init.hpp"
@@ -168,6 +169,20 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
   return options;
 }
 
+/// The tasks of a job with parameter servers find each other themselves, and the launcher supervises its own one.
+void supervise_one_task(LaunchOptions& options) {
+  LauncherOptions& launcher = options.launcher;
+  launcher.cluster = {};
+  launcher.trainers_are_tasks = true;
+  const SupervisionTimeouts& timeouts = launcher.rendezvous.timeouts;
+  launcher.environment["LOCKSTEP_RENDEZVOUS_TIMEOUT"] = fmt::format("{}", timeouts.rendezvous_timeout);
+  launcher.environment["LOCKSTEP_REPORT_INTERVAL"] = fmt::format("{}", timeouts.report_interval);
+  if (!launcher.rendezvous.job.empty()) launcher.environment["LOCKSTEP_JOB_NAME"] = launcher.rendezvous.job;
+  if (!options.job_token_file.empty()) {
+    launcher.environment["LOCKSTEP_JOB_TOKEN_FILE"] = std::filesystem::absolute(options.job_token_file).string();
+  }
+}
+
 }  // namespace
 
 ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
@@ -186,10 +201,19 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   options.launcher.environment = environment;
   require_job_id(options.job_id);
   if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
+  take_strategy(options.launcher.command, options.launcher.environment);
+  const bool has_servers = has_parameter_servers(options.launcher.environment);
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
-  if (value_of(environment, "TF_CONFIG").empty() && options.launcher.cluster.rank) {
+  if (value_of(environment, "TF_CONFIG").empty() && !options.launcher.cluster.tasks.empty()) {
     options.launcher.environment["TF_CONFIG"] = to_tf_config(options.launcher.cluster);
   }
+  if (has_servers && (options.workers > 1 || options.launcher.ranks > 1)) {
+    throw UsageError(
+        "with --strategy parameter-server each task of TF_CONFIG is one trainer; leave --workers and "
+        "--ranks-per-worker out");
+  }
+  if (has_servers && options.launcher.rendezvous.timeouts.min_workers > 0)
+    throw UsageError("with --strategy parameter-server all tasks are needed; leave --min-workers out");
   if (options.workers > 0 && options.launcher.cluster.tasks.empty()) {
     if (options.launcher.ranks > 1) {
       throw UsageError("--workers and --ranks-per-worker both count the trainers of this host; give one of them");
@@ -221,7 +245,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
   const std::string command = digest_of_command(with_variables(options.launcher.command, options.launcher.environment));
   options.launcher.environment["LOCKSTEP_COMMAND"] = command;
-  if (!options.job_id.empty() && workers > 1) {  // trainers of one worker look for themselves
+  if (!options.job_id.empty() && (workers > 1 || has_servers)) {  // trainers of one worker look for themselves
     options.launcher.rendezvous.has_finished = [job = DirectoryOwner{.job = options.job_id, .command = command},
                                                 directory = options.model_dir] {
       if (!has_finished(directory, job)) return false;
@@ -230,6 +254,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
       return true;
     };
   }
+  if (has_servers) supervise_one_task(options);
   run_init_if_pid_1();
   return static_cast<ExitCode>(Launcher(options.launcher).run());
 }

@@ -6,13 +6,17 @@
 #include "core/core_contention.hpp"
 #include "core/log.hpp"
 #include "options/read_value.hpp"
+#include "plan/server_placement.hpp"
+#include "training/model_parts.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,6 +24,8 @@ void plan(std::span<const std::string> args) {
   ModelSettings settings;
   NetworkOptions network;
   bool lists_kernels = false;
+  std::size_t servers = 0;
+  std::string placement;
   const std::vector<ProgramOption> own{
       model_option(settings),
       optimizer_option(settings),
@@ -35,6 +41,16 @@ void plan(std::span<const std::string> args) {
        .help = "list the kernels of one worker's step, with layouts and times, instead",
        .shown_default = "off",
        .set = [&](const OptionValue& /*given*/) { lists_kernels = true; }},
+      {.name = "servers",
+       .metavar = "N",
+       .help = "list what each of N parameter servers holds, instead",
+       .shown_default = "none",
+       .set = [&](const OptionValue& given) { servers = static_cast<std::size_t>(read_whole(given, 1, 4096)); }},
+      {.name = "ps-placement",
+       .metavar = "NAME",
+       .help = "round-robin, greedy or partitioned: what each ps holds",
+       .shown_default = "round-robin",
+       .set = [&](const OptionValue& given) { placement = given.value; }},
       {.name = "bandwidth",
        .metavar = "GBIT",
        .help = "of each worker's link, in Gbit/s",
@@ -62,10 +78,21 @@ void plan(std::span<const std::string> args) {
   if (options.parallelism != Parallelism::automatic) {
     throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
   }
+  if (servers == 0 && !placement.empty())
+    throw UsageError("--ps-placement is of parameter servers; add --servers N, or leave it out");
   MultiWorkerMirroredStrategy strategy{options};
-  const Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
+  Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     return resolve_compile_options(settings, architecture, saved, true);
   });
+  if (servers > 0) {
+    const Plan& its = parts_of(model).model.compiled().plan();
+    const std::vector<ServerShard> shards = place_on_servers(
+        its, servers, placement.empty() ? ServerPlacement() : parse_server_placement(placement, "--ps-placement"));
+    std::string text = describe_servers(its, shards, servers);
+    text.pop_back();
+    strategy.print("{}", text);
+    return require_printed();
+  }
   const CoreTimes before = read_core_times();
   std::string text = lists_kernels ? model.describe_kernels() : model.estimate_step_time(network);
   if (text.ends_with('\n')) text.pop_back();

@@ -16,6 +16,7 @@
 // bits.
 #pragma once
 
+#include "collective/server_layout.hpp"
 #include "core/range.hpp"
 #include "core/reduced_shard.hpp"
 
@@ -90,6 +91,19 @@ class Communicator {
   /// Call before `allocate`, with equal arguments on all ranks: a bucket that meets one of these ranges of the arenas
   /// is not cut into shards, so that one rank of each host updates all of it.
   virtual void keep_whole(const std::vector<Range>& /*ranges*/) {}
+
+  /// Call before `allocate`, with equal arguments on all tasks of a parameter-server job: which server holds what.
+  virtual void use_servers(ServerLayout /*layout*/) {}
+
+  /// Call at the beginning of each training step. Parameter servers update the weights by these numbers.
+  virtual void begin_step(const StepNumbers& /*numbers*/) {}
+
+  /// Call after mirrored memory was written outside of a step, on all ranks alike: parameter servers go on from the
+  /// first rank's.
+  virtual void mirrored_written() {}
+
+  /// Call before the optimizer's slots are read, between two steps: parameter servers hold them.
+  virtual void fetch_slots() {}
 
   virtual void mark_ready(std::size_t bucket) = 0;
   [[nodiscard]] virtual ReducedShard wait_reduced(std::size_t bucket) = 0;

@@ -45,6 +45,12 @@ struct OptionWords<Parallelism> {
 };
 
 template <>
+struct OptionWords<StrategyKind> {
+  static constexpr std::array all{std::pair{StrategyKind::mirrored, "mirrored"},
+                                  std::pair{StrategyKind::parameter_server, "parameter-server"}};
+};
+
+template <>
 struct OptionWords<GradientCompression> {
   static constexpr std::array all{std::pair{GradientCompression::none, "none"},
                                   std::pair{GradientCompression::bfloat16, "bfloat16"}};

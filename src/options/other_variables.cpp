@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 16> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Options of single programs.
-constexpr std::array<std::string_view, 36> program_options{"LOCKSTEP_BANDWIDTH",
+constexpr std::array<std::string_view, 37> program_options{"LOCKSTEP_BANDWIDTH",
                                                            "LOCKSTEP_BASE",
                                                            "LOCKSTEP_CSV_LOG",
                                                            "LOCKSTEP_DEPTH",
@@ -65,6 +65,7 @@ constexpr std::array<std::string_view, 36> program_options{"LOCKSTEP_BANDWIDTH",
                                                            "LOCKSTEP_REQUEST_TIMEOUT",
                                                            "LOCKSTEP_REST_API_PORT",
                                                            "LOCKSTEP_SAVE_AS",
+                                                           "LOCKSTEP_SERVERS",
                                                            "LOCKSTEP_TENSORBOARD_DIR",
                                                            "LOCKSTEP_VALIDATION_FREQ",
                                                            "LOCKSTEP_VALIDATION_SPLIT"};

@@ -101,6 +101,7 @@ void CheckpointWriter::prepare_snapshot() {
   run_context.writer().finish_gather();
   run_context.report_busy();
   model.synchronize();
+  model.communicator->fetch_slots();
   if (compilation_ != session_.model().compilation()) {
     snapshot_.emplace(model.architecture, model.plan(), model.executable(), model.shards ? &*model.shards : nullptr);
     compilation_ = session_.model().compilation();

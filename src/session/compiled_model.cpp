@@ -8,6 +8,7 @@
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
+#include "plan/server_placement.hpp"
 #include "session/epoch_batches.hpp"
 #include "session/recorded_parallelism.hpp"
 #include "session/snapshot.hpp"
@@ -123,6 +124,11 @@ void complete(CompileOptions& options, const Architecture& architecture) {
 CompiledModel::CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                              std::size_t batch_norm_replicas, const std::string& restored_sharding)
     : run_context(context), architecture(model), options(compile_options) {
+  if (const TaskGroup* tasks = run_context.tasks(); tasks != nullptr && tasks->is_serving()) {
+    throw UsageError(
+        "this model is compiled after the first step, but parameter servers serve the models that were compiled "
+        "before; compile all models first");
+  }
   const Options& run = run_context.options();
   if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
   complete(options, architecture);
@@ -141,8 +147,10 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   choose_sharding(batch_norm_replicas, restored_sharding);
   feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
   lay_out(layout_batch_size(run_context));
-  plan_digest = plan().digest();
+  if (server != nullptr) run_context.served_models().push_back(this);
 }
+
+CompiledModel::~CompiledModel() { std::erase(run_context.served_models(), this); }
 
 KeyValues CompiledModel::identity() const {
   return {{"the model", outline_of(architecture)},
@@ -176,9 +184,13 @@ void CompiledModel::record_parallelism() { record_sharding(run_context, digest_,
 void CompiledModel::lay_out(std::size_t batch_size) {
   layers = layer_shardings(graph_, sharding, run_context.world().size(), batch_size);
   Plan plan = make_plan(batch_size);
+  if (plan_digest.empty()) plan_digest = plan.digest();
   run_context.require_equal_on_all_ranks("the plan", plan.digest());
   communicator = run_context.new_communicator();
+  server = dynamic_cast<ServerCommunicator*>(communicator.get());
+  if (run_context.tasks() != nullptr) use_servers(plan);
   allocate(plan);
+  if (server != nullptr) plan = server_plan(std::move(plan), server->own_ranges());
   steps.push_back(make_step(batch_size, std::move(plan)));
   if (sharding) shards.emplace(architecture, *sharding, this->plan());
 }
@@ -254,6 +266,24 @@ void CompiledModel::finish_writing_weights() {
   communicator->barrier();
   if (communicator->is_mirror_owner() || sharding) executable().update_low_precision_copies();
   communicator->barrier();
+  communicator->mirrored_written();
+}
+
+void CompiledModel::use_servers(const Plan& plan) {
+  ServerLayout layout;
+  layout.shards = place_on_servers(plan, run_context.tasks()->servers(),
+                                   parse_server_placement(run_context.options().ps_placement, "--ps-placement"));
+  for (std::size_t array = 0; array <= static_cast<std::size_t>(num_slots(options.optimizer)); ++array)
+    layout.arrays.push_back(offset_in_copy(plan, array));
+  if (plan.graph.mixed_bfloat16) layout.low_precision = sizeof(float) * offset_in_copy(plan, layout.arrays.size());
+  communicator->use_servers(std::move(layout));
+}
+
+void CompiledModel::serve_step() {
+  const StepNumbers numbers = server->take_step();
+  iteration = numbers.iteration;
+  if (numbers.learning_rate) set_learning_rate(options.optimizer, *numbers.learning_rate);
+  steps.front()->step.train({}, options.optimizer, iteration);
 }
 
 void CompiledModel::allocate(const Plan& plan) {
@@ -359,11 +389,13 @@ void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
     ++weight;
   }
   communicator->barrier();
+  communicator->mirrored_written();
 }
 
 void CompiledModel::use_averages() {
   if (!shared_update(options.optimizer, 1).averages || iteration == 0) return;
   synchronize();
+  communicator->fetch_slots();
   communicator->barrier();  // wait until no rank still reads the old weights
   for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
     const ParameterSpec& parameter = plan().graph.parameters[p];

@@ -9,6 +9,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/model_data.hpp"
 #include "collective/communicator.hpp"
+#include "collective/parameter_server/server_communicator.hpp"
 #include "core/aligned_buffer.hpp"
 #include "metrics/metric_registry.hpp"
 #include "parallel/calibrate.hpp"
@@ -48,6 +49,7 @@ struct CompiledModel {
   /// `restored_sharding`: the code of the sharding of the job that is resumed; empty to choose a sharding.
   CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                 std::size_t batch_norm_replicas, const std::string& restored_sharding);
+  ~CompiledModel();
   CompiledModel(const CompiledModel&) = delete;
   CompiledModel& operator=(const CompiledModel&) = delete;
 
@@ -83,6 +85,9 @@ struct CompiledModel {
 
   /// Collective. Tells the job's next generation the parallelism, so that it measures nothing again.
   void record_parallelism();
+
+  /// On a parameter server: makes the step that all workers have begun.
+  void serve_step();
 
   /// Waits until all weights are updated. Call it before reading them outside of a training step.
   void synchronize() const { steps.front()->step.synchronize(); }
@@ -127,7 +132,8 @@ struct CompiledModel {
   std::unique_ptr<BatchFeed> feed;
   AllToAllMemory all_to_all_memory;  ///< outlives the communicator
   std::unique_ptr<Communicator> communicator;
-  std::optional<Sharding> sharding;  ///< none: data parallel
+  ServerCommunicator* server = nullptr;  ///< the communicator, on a parameter server
+  std::optional<Sharding> sharding;      ///< none: data parallel
   ParallelismChoice choice;
   std::vector<LayerSharding> layers;  ///< how each layer is sharded
   std::string plan_digest;            ///< of the plan as compiled, whatever batch sizes come later
@@ -145,6 +151,8 @@ struct CompiledModel {
   [[nodiscard]] Plan make_plan(std::size_t batch_size) const;
   [[nodiscard]] std::unique_ptr<CompiledStep> make_step(std::size_t batch_size, Plan plan);
   void allocate(const Plan& plan);
+  /// Tells the communicator of a parameter-server job which server holds what.
+  void use_servers(const Plan& plan);
   /// The weights (`array` 0) or one of the slots (from 1) of the arenas that hold a variable.
   [[nodiscard]] std::span<float> array_of(std::size_t variable, std::size_t array) const;
   /// Collective. Once all ranks have written their weights, recomputes the low-precision copies.

@@ -77,7 +77,7 @@ std::optional<LoadedModel> read_and_broadcast(RunContext& run_context,
 
 std::optional<LoadedModel> read_on_chief(RunContext& run_context,
                                          const std::function<std::optional<LoadedModel>()>& read) {
-  if (run_context.world().size() == 1) return read();
+  if (run_context.world().size() == 1 && run_context.tasks() == nullptr) return read();
   if (run_context.world().is_chief()) return read_and_broadcast(run_context, read);
   const ByteSource source = receiver(run_context);
   const std::uint64_t outcome = read_number(source).value();

@@ -6,6 +6,8 @@
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/net/host_id.hpp"
 #include "cluster/world/interrupts.hpp"
+#include "collective/parameter_server/server_communicator.hpp"
+#include "collective/parameter_server/worker_communicator.hpp"
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
 #include "core/environment.hpp"
@@ -15,6 +17,8 @@
 #include "options/shared_options.hpp"
 #include "ownership/directory_record.hpp"
 #include "ownership/job_identity.hpp"
+#include "session/join_tasks.hpp"
+#include "session/serve_parameters.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -59,6 +63,7 @@ int thread_count(const World& world) {
     }
     return threads;
   }
+  if (world.rank() < 0) return std::max(1, static_cast<int>(available_cpu_count()));  // a parameter server
   const std::vector<int>& hosts = world.host_of_rank();
   const auto local_ranks = std::max<std::ptrdiff_t>(1, std::count(hosts.begin(), hosts.end(), hosts[world.rank()]));
   return std::max(1, static_cast<int>(available_cpu_count()) / static_cast<int>(local_ranks));
@@ -159,6 +164,19 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
   return owner;
 }
 
+/// Parameter servers train data parallel on CPUs.
+Options with_settings_of_strategy(Options options) {
+  if (options.strategy != StrategyKind::parameter_server) return options;
+  if (options.parallelism == Parallelism::automatic) options.parallelism = Parallelism::data;
+  if (options.device == Device::automatic) options.device = Device::cpu;
+  return options;
+}
+
+World make_world(const TaskGroup* tasks) {
+  if (tasks == nullptr) return World();
+  return {tasks->rank(), static_cast<int>(tasks->workers())};
+}
+
 }  // namespace
 
 void RunContext::set_contents(const JobContents& contents) {
@@ -187,17 +205,19 @@ std::pair<std::string, std::string> excerpts_around_difference(const std::string
 }
 
 RunContext::RunContext(const Options& options)
-    : options_(options),
-      identity_(owner_of(options, current_environment())),
+    : options_(with_settings_of_strategy(options)),
+      identity_(owner_of(options_, current_environment())),
+      tasks_(join_tasks(options_, current_environment(), [this] { report_busy(); })),
+      world_(make_world(tasks_.get())),
       writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
   if (!launcher_.is_active()) end_on_request(world_.is_chief());
   // A program that writes no model may run alone beside its cluster.
-  if (!launcher_.is_active() && !options_.model_dir.empty())
+  if (!launcher_.is_active() && !options_.model_dir.empty() && !tasks_)
     require_world_of_tf_config(current_environment(), static_cast<std::size_t>(world_.size()));
   const bool nccl = options_.communication == Communication::nccl;
   CommunicatorOptions control_options = communicator_options();
   if (nccl) control_options.communication = Communication::automatic;
-  control_ = make_communicator(world_, control_options);
+  control_ = tasks_ ? std::make_unique<TaskCommunicator>(*tasks_) : make_communicator(world_, control_options);
   const auto workers = static_cast<std::size_t>(world_.size());
   if (options_.batch_norm_replicas > 0 && batch_norm_replicas() < workers) {
     throw UsageError(
@@ -243,6 +263,14 @@ RunContext::~RunContext() {
   } catch (const IoError& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   }
+  if (tasks_) {
+    try {
+      begin_service();
+      tasks_->finish();
+    } catch (const Error& error) {
+      World::end_with_error(static_cast<int>(error.code()), error.what());
+    }
+  }
   backups_.remove_on_exit = world_.is_chief();
   fault_point("finished");
 }
@@ -278,7 +306,15 @@ void RunContext::end_training_loop() noexcept {
   if (!launcher_.is_active()) end_interruptible();
 }
 
+void RunContext::begin_service() {
+  if (!tasks_ || tasks_->is_serving()) return;
+  report_busy();
+  tasks_->begin_service();
+  if (tasks_->is_server()) serve_parameters(*this);
+}
+
 StopRequest RunContext::stop_request() const noexcept {
+  if (tasks_) return std::max(launcher_.request(), tasks_->stop_request());
   return is_interrupted() ? StopRequest::after_this_step : launcher_.request();
 }
 
@@ -314,6 +350,8 @@ CommunicatorOptions RunContext::communicator_options() {
 }
 
 std::unique_ptr<Communicator> RunContext::new_communicator() {
+  if (tasks_ && tasks_->is_server()) return std::make_unique<ServerCommunicator>(*tasks_);
+  if (tasks_) return std::make_unique<WorkerCommunicator>(*tasks_);
   CommunicatorOptions options = communicator_options();
   options.device = backend_->device_streams();
   options.compression = options_.gradient_compression;
@@ -332,14 +370,21 @@ std::size_t RunContext::batch_size(int requested) const {
   return requested > 0 ? static_cast<std::size_t>(requested) : default_batch_size();
 }
 
+std::string RunContext::participant(std::size_t index) const {
+  const auto workers = static_cast<std::size_t>(world_.size());
+  return index < workers ? fmt::format("worker {}", index) : fmt::format("ps {}", index - workers);
+}
+
 void RunContext::require_equal_on_all_ranks(const std::string& what, const std::string& value,
                                             const std::string& remedy) {
   const std::vector<std::string> values = control_->all_gather(value);
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
     const auto [mine, theirs] = excerpts_around_difference(values[0], values[rank]);
-    throw UsageError(fmt::format("the workers disagree about {}: worker 0 has {}, worker {} has {}; {}", what, mine,
-                                 rank, theirs, remedy.empty() ? "use the same on all workers" : remedy));
+    const char* all = tasks_ ? "tasks" : "workers";
+    throw UsageError(fmt::format("the {} disagree about {}: worker 0 has {}, {} has {}; {}", all, what, mine,
+                                 participant(rank), theirs,
+                                 remedy.empty() ? fmt::format("use the same on all {}", all) : remedy));
   }
 }
 

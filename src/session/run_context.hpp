@@ -8,6 +8,7 @@
 #include "cluster/world/world.hpp"
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
+#include "collective/parameter_server/task_group.hpp"
 #include "core/stop_request.hpp"
 #include "ownership/directory_lock.hpp"
 #include "ownership/owned_directories.hpp"
@@ -25,6 +26,8 @@
 
 namespace lockstep {
 
+struct CompiledModel;
+
 class RunContext {
  public:
   explicit RunContext(const Options& options);
@@ -40,6 +43,16 @@ class RunContext {
 
   /// For collectives outside of training steps. Has no arenas.
   [[nodiscard]] Communicator& control() noexcept { return *control_; }
+
+  /// The tasks of a parameter-server job; null in other jobs.
+  [[nodiscard]] TaskGroup* tasks() const noexcept { return tasks_.get(); }
+
+  /// Call it before whatever trains or evaluates. On a parameter server it does not return: the server serves until the
+  /// job is over, and exits. Does nothing in other jobs, and after the first call. Collective.
+  void begin_service();
+
+  /// On a parameter server: the models that are compiled.
+  [[nodiscard]] std::vector<CompiledModel*>& served_models() noexcept { return served_models_; }
 
   /// A communicator for one model's arenas.
   [[nodiscard]] std::unique_ptr<Communicator> new_communicator();
@@ -118,6 +131,8 @@ class RunContext {
 
  private:
   [[nodiscard]] CommunicatorOptions communicator_options();
+  /// "worker 1", "ps 0": whose text it is in an all-gather.
+  [[nodiscard]] std::string participant(std::size_t index) const;
 
   /// Cleans up after MPI_Finalize: until then a rank may be lost, and the restarted ranks need backups and owners.
   struct FinishedBackupsRemover {
@@ -134,6 +149,8 @@ class RunContext {
   DirectoryOwner identity_;  ///< of this process' job
   LauncherConnection launcher_;
   FinishedBackupsRemover backups_{options_.model_dir, OwnedDirectories(launcher_.lock_keeper())};
+  std::unique_ptr<TaskGroup> tasks_;
+  std::vector<CompiledModel*> served_models_;
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,6 +85,9 @@ void TrainingSession::start_step(const Batch& batch) {
   context.request = run_context().stop_request();
   ++steps_;
   if (!step.reduces_metrics(++model.iteration)) context.metric_examples = {0, context.examples.size()};
+  const LearningRate& learning_rate = learning_rate_of(model.options.optimizer);
+  model.communicator->begin_step(
+      {model.iteration, learning_rate.is_constant() ? std::optional(learning_rate.at(model.iteration)) : std::nullopt});
   step.train(context, model.options.optimizer, model.iteration);
   ++in_flight_;
   log_.add_step_seconds(monotonic_seconds() - begin);

@@ -68,6 +68,7 @@ void check(const FitOptions& options) {
 }  // namespace
 
 History Model::fit(const Dataset& data, const FitOptions& options) {
+  parts_->run_context->begin_service();
   if (parts_->is_in_epoch_loop) {  // whose position it would move
     throw UsageError(
         "fit() is called in a loop over epochs(); call train_step() for each of batches() there, or fit() alone");
@@ -105,9 +106,13 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
 
-void Model::validate(const Dataset& data) const { parts_->model.validate(data); }
+void Model::validate(const Dataset& data) const {
+  parts_->run_context->begin_service();
+  parts_->model.validate(data);
+}
 
 Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& options) {
+  parts.run_context->begin_service();
   parts.model.validate(data);
   const EpochBatches batches(data, parts.run_context->batch_size(options.batch_size), 0, false);
   MetricSums local;
@@ -133,10 +138,12 @@ std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& o
 }
 
 std::vector<std::vector<float>> Model::predict_outputs(const Dataset& data, const InferenceOptions& options) {
+  parts_->run_context->begin_service();
   return parts_->model.compiled().predict(data, parts_->run_context->batch_size(options.batch_size));
 }
 
 const MetricSums& Model::train_step(const Batch& batch) {
+  parts_->run_context->begin_service();
   if (!parts_->is_in_epoch_loop && parts_->run_context->is_in_backed_up_loop()) {
     throw UsageError(
         "the backups of a loop hold the model whose epochs() it runs over, but the loop trains another model too; set "
@@ -151,12 +158,14 @@ const MetricSums& Model::train_step(const Batch& batch) {
 }
 
 MetricSums Model::test_step(const Batch& batch) {
+  parts_->run_context->begin_service();
   parts_->model.validate(*batch.data);
   CompiledModel& compiled = parts_->model.compiled();
   return compiled.all_reduce(compiled.evaluate(batch));
 }
 
 EpochRange Model::epochs(int epochs) {
+  parts_->run_context->begin_service();
   const Options& run = parts_->run_context->options();
   parts_->session.log().begin_epoch();
   parts_->session.set_position({});
@@ -177,6 +186,7 @@ EpochRange Model::epochs(int epochs) {
 }
 
 BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
+  parts_->run_context->begin_service();
   if (!parts_->is_in_epoch_loop && options.shuffle) {
     throw UsageError(
         "call batches() of training data inside a loop over epochs: for (int epoch : model.epochs(10)); to evaluate "
@@ -212,8 +222,14 @@ void Model::load_weights(const std::filesystem::path& path) {
   parts_->model.add_to_origin(file);
 }
 
-void Model::save(const std::filesystem::path& path) const { parts_->checkpoints.save(path); }
-void Model::save_async(const std::filesystem::path& path) const { parts_->checkpoints.save_async(path); }
+void Model::save(const std::filesystem::path& path) const {
+  parts_->run_context->begin_service();
+  parts_->checkpoints.save(path);
+}
+void Model::save_async(const std::filesystem::path& path) const {
+  parts_->run_context->begin_service();
+  parts_->checkpoints.save_async(path);
+}
 
 void Model::summary() const {
   if (!parts_->run_context->prints()) return;

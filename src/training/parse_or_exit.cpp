@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/task_options.hpp"
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/world/world.hpp"
@@ -56,6 +57,10 @@ Options parse_or_exit(std::span<const std::string> args, Options defaults,
       }
       throw UsageError("no option reads the variable " + name + hint +
                        (hint.empty() ? "; rename or unset it" : " Rename or unset it"));
+    }
+    if (purpose.trains && options.strategy == StrategyKind::parameter_server) {  // perhaps the program's default
+      environment[strategy_variable] = parameter_server_word;
+      (void)setenv(strategy_variable, parameter_server_word, 1);
     }
     if (purpose.trains) exec_launcher_if_needed(environment);
     return options;

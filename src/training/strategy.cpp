@@ -71,28 +71,30 @@ void require_chief_can_write(RunContext& run_context) {
 
 }  // namespace
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
-    : run_context_(make_run_context(options)) {
+Strategy::Strategy(const Options& options) : run_context_(make_run_context(options)) {
   require_equal_options(*run_context_);
   require_chief_can_write(*run_context_);
   if (!run_context_->prints()) return;
   const int workers = num_workers();
   const auto& hosts = run_context_->world().host_of_rank();
+  const bool has_servers = run_context_->tasks() != nullptr;
   const std::ptrdiff_t local_workers = std::ranges::count(hosts, hosts[static_cast<std::size_t>(rank())]);
   const std::string shared_cores =
       local_workers > online_cpus() ? fmt::format("; {} workers share {} CPUs", local_workers, online_cpus()) : "";
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
-            << (workers == 1 ? "1 worker" : fmt::format("{} workers, {}", workers, run_context_->control().describe()))
+            << (workers == 1 && !has_servers ? "1 worker"
+                                             : fmt::format("{} worker{}, {}", workers, workers == 1 ? "" : "s",
+                                                           run_context_->control().describe()))
             << "; " << run_context_->backend().describe() << shared_cores << std::endl;
 }
 
-MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
+Strategy::~Strategy() = default;
 
-int MultiWorkerMirroredStrategy::rank() const noexcept { return run_context_->world().rank(); }
-int MultiWorkerMirroredStrategy::num_workers() const noexcept { return run_context_->world().size(); }
-bool MultiWorkerMirroredStrategy::is_chief() const noexcept { return run_context_->world().is_chief(); }
+int Strategy::rank() const noexcept { return run_context_->world().rank(); }
+int Strategy::num_workers() const noexcept { return run_context_->world().size(); }
+bool Strategy::is_chief() const noexcept { return run_context_->world().is_chief(); }
 
-void MultiWorkerMirroredStrategy::warn_of_replacing(const std::filesystem::path& file) const {
+void Strategy::warn_of_replacing(const std::filesystem::path& file) const {
   std::error_code unknown;
   if (!is_chief() || !std::filesystem::exists(file, unknown)) return;
   const Options& options = run_context_->options();
@@ -107,11 +109,11 @@ void MultiWorkerMirroredStrategy::warn_of_replacing(const std::filesystem::path&
   log_warning(fmt::format("{} is replaced when this run ends; to keep it, give another --model-dir", file.string()));
 }
 
-Model MultiWorkerMirroredStrategy::build(Architecture architecture) {
+Model Strategy::build(Architecture architecture) {
   return Model(std::make_unique<ModelParts>(run_context_, std::move(architecture)));
 }
 
-Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path, const ChooseCompileOptions& choose) {
+Model Strategy::load_model(const std::filesystem::path& path, const ChooseCompileOptions& choose) {
   if (path.extension() == ".json") {
     Architecture architecture = model_from_json(read_text_file(*run_context_, path), path.string());
     std::optional<CompileOptions> compile_options;
@@ -142,6 +144,6 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   return Model(std::move(parts));
 }
 
-void MultiWorkerMirroredStrategy::print_line(const std::string& line) const { run_context_->print(line); }
+void Strategy::print_line(const std::string& line) const { run_context_->print(line); }
 
 }  // namespace lockstep

@@ -22,6 +22,9 @@ enum class Device { automatic, cpu, cuda };
 /// gains 5 %.
 enum class Parallelism { automatic, data, tensor };
 
+/// Who holds the variables. mirrored: every worker. parameter_server: the `ps` tasks of TF_CONFIG, and workers compute.
+enum class StrategyKind { mirrored, parameter_server };
+
 /// What a run does with backups it finds. automatic: resume if there is one. require: resume or fail. never: remove
 /// them and start over.
 enum class Resume { automatic, require, never };
@@ -64,6 +67,8 @@ struct Options {
   bool clip_probabilities = false;  ///< compute crossentropies as Keras on JAX and PyTorch, not as on TensorFlow
   bool allow_tf32 = false;          ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
   Parallelism parallelism = Parallelism::automatic;
+  StrategyKind strategy = StrategyKind::mirrored;
+  std::string ps_placement = "round-robin";  ///< which server holds what: see README
   GradientCompression gradient_compression = GradientCompression::none;
   int batch_norm_replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one per worker
   bool deterministic = false;

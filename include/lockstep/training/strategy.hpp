@@ -1,4 +1,5 @@
-// MultiWorkerMirroredStrategy: joins the workers that train one model in lockstep, and builds or loads models.
+// The strategies: each joins the workers that train one model in lockstep, and builds or loads models.
+// MultiWorkerMirroredStrategy keeps the variables on every worker, ParameterServerStrategy on servers.
 #pragma once
 
 #include <lockstep/training/model.hpp>
@@ -20,16 +21,14 @@ class RunContext;
 using ChooseCompileOptions =
     std::function<CompileOptions(const Architecture& model, const std::optional<SavedCompileOptions>& saved)>;
 
-class MultiWorkerMirroredStrategy {
+/// What all strategies have. Use one of the classes below.
+class Strategy {
  public:
-  /// Joins the MPI world that mpirun or TF_CONFIG forms; without either, this process is the only worker. The chief
-  /// prints one line with workers and device. Throws UsageError if the workers' options differ, IoError if the chief
-  /// cannot write MODEL_DIR.
-  explicit MultiWorkerMirroredStrategy(const Options& options);
-  ~MultiWorkerMirroredStrategy();
-  MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategy&) = delete;
-  MultiWorkerMirroredStrategy& operator=(const MultiWorkerMirroredStrategy&) = delete;
+  ~Strategy();
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
 
+  /// -1 in a `ps` task, which holds variables and does not train.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int num_workers() const noexcept;
   [[nodiscard]] bool is_chief() const noexcept;
@@ -53,10 +52,31 @@ class MultiWorkerMirroredStrategy {
   /// Warns on the chief if the file exists: a program that saves its model there replaces one of an earlier run.
   void warn_of_replacing(const std::filesystem::path& file) const;
 
+ protected:
+  /// The chief prints one line with workers and device. Throws UsageError if the workers' options differ, IoError if
+  /// the chief cannot write MODEL_DIR.
+  explicit Strategy(const Options& options);
+
  private:
   void print_line(const std::string& line) const;
 
   std::shared_ptr<RunContext> run_context_;
+};
+
+class MultiWorkerMirroredStrategy : public Strategy {
+ public:
+  /// Joins the MPI world that mpirun or TF_CONFIG forms; without either, this process is the only worker. With
+  /// `--strategy parameter-server` it is a ParameterServerStrategy.
+  explicit MultiWorkerMirroredStrategy(const Options& options) : Strategy(options) {}
+};
+
+class ParameterServerStrategy : public Strategy {
+ public:
+  /// Joins the workers and servers of TF_CONFIG. In a `ps` task the program serves from its first call that trains or
+  /// evaluates, which does not return: the process exits with 0 when the job is done. A program that is to run without
+  /// `lockstep launch` passes `.strategy = StrategyKind::parameter_server` among its defaults to Options::parse.
+  explicit ParameterServerStrategy(Options options)
+      : Strategy((options.strategy = StrategyKind::parameter_server, std::move(options))) {}
 };
 
 }  // namespace lockstep

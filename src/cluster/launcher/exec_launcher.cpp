@@ -3,6 +3,7 @@
 
 #include "cluster/config/cluster_spec.hpp"
 #include "cluster/config/started_by_launcher.hpp"
+#include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/trainer_process.hpp"
@@ -76,8 +77,10 @@ void require_world_of_tf_config(const Environment& environment, std::size_t worl
 
 void exec_launcher_if_needed(const Environment& environment) {
   if (environment.contains("LOCKSTEP_CONTROL_FD") || started_by_launcher(environment)) return;
-  const ClusterSpec cluster = read_cluster_spec(environment);
-  if (cluster.workers() < 2) return;
+  Environment with_strategy = environment;
+  take_strategy(own_arguments(), with_strategy);
+  const ClusterSpec cluster = read_cluster_spec(with_strategy);
+  if (cluster.workers() + cluster.servers.size() < 2) return;
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) throw InternalError(fmt::format("cannot read /proc/self/exe: {}", error.message()));

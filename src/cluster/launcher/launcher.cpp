@@ -104,7 +104,7 @@ Launcher::Launcher(const LauncherOptions& options)
       signals_(receive_signals()),
       rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
       progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2) {
-  environment_.erase("LOCKSTEP_JOB_TOKEN");
+  if (!options.trainers_are_tasks) environment_.erase("LOCKSTEP_JOB_TOKEN");
   oom_kills_ = read_memory_group().oom_kills;
   if (options.status_port == 0) return;
   status_ = std::make_unique<StatusServer>(listen_on(options.status_port, SOMAXCONN, "with --status-port"),

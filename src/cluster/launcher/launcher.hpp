@@ -39,7 +39,8 @@ struct LauncherOptions {
   PortRange mpi_ports;               ///< on which MPI listens
   std::uint16_t status_port = 0;     ///< for /healthz, /metrics and /report; 0: none
   RendezvousOptions rendezvous;
-  Environment environment;  ///< of the trainers, before PMIx adds its variables
+  bool trainers_are_tasks = false;  ///< of a job whose trainers connect to each other, and prove that they may
+  Environment environment;          ///< of the trainers, before PMIx adds its variables
 };
 
 class Launcher {

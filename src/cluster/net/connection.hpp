@@ -40,6 +40,7 @@ class Connection {
   void send(SharedBytes bytes);
   void flush();
   [[nodiscard]] bool is_flushed() const noexcept { return queue_.empty(); }
+  [[nodiscard]] std::size_t unsent_bytes() const noexcept { return unsent_; }
 
   /// Returns the complete frames that have arrived, including those that arrived before the connection broke. Reads at
   /// most 64 KiB per call, so that one peer cannot starve the others.

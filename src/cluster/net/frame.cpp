@@ -41,7 +41,8 @@ std::string encode(const Frame& frame) {
   append(bytes, frame_version);
   append(bytes, frame.kind);
   append(bytes, static_cast<std::uint32_t>(frame.body.size()));
-  return bytes + frame.body;
+  bytes += frame.body;
+  return bytes;
 }
 
 void FrameReader::add(std::span<const std::byte> bytes) {
@@ -88,6 +89,11 @@ BodyWriter& BodyWriter::number(std::uint64_t value) {
 BodyWriter& BodyWriter::text(const std::string& value) {
   append(body_, std::uint64_t{value.size()});
   body_ += value;
+  return *this;
+}
+
+BodyWriter& BodyWriter::rest(std::span<const std::byte> bytes) {
+  body_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return *this;
 }
 

@@ -56,6 +56,8 @@ class BodyWriter {
  public:
   BodyWriter& number(std::uint64_t value);
   BodyWriter& text(const std::string& value);
+  /// Bytes that end the body, without their number.
+  BodyWriter& rest(std::span<const std::byte> bytes);
   [[nodiscard]] std::string take() { return std::move(body_); }
 
  private:
@@ -72,6 +74,9 @@ class BodyReader {
   /// Reads the number of elements that follow. Throws DataError if that many elements of `bytes_each` bytes or more
   /// cannot fit in the rest of the body.
   [[nodiscard]] std::size_t count(std::size_t bytes_each);
+
+  /// The bytes that are left; nothing follows them.
+  [[nodiscard]] std::string_view take_rest() noexcept { return std::exchange(rest_, {}); }
 
   /// Throws DataError if bytes are left.
   void finish() const;

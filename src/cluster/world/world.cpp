@@ -26,10 +26,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -94,6 +97,11 @@ bool all_ranks_fail_alike(const Digests& mine, Digests& minimum) {
   return is_done_within(agreement_limit_s, request) && minimum == mine;
 }
 
+std::function<void(int, const std::string&)>& the_farewell() {
+  static std::function<void(int, const std::string&)> farewell;
+  return farewell;
+}
+
 }  // namespace
 
 std::vector<int> parse_simulated_hosts(const std::string& text, int size) {
@@ -148,6 +156,10 @@ World::World(const Environment& environment) {
   host_of_rank_ = number_hosts(names);
 }
 
+World::World(int rank, int size) : rank_(rank), size_(size), host_of_rank_(static_cast<std::size_t>(size)) {
+  std::iota(host_of_rank_.begin(), host_of_rank_.end(), 0);
+}
+
 World::~World() {
   // MPI_Finalize is collective: during stack unwinding the other ranks would not call it, and end_with_error ends them.
   if (!owns_mpi_ || !mpi_is_up() || std::uncaught_exceptions() > 0) return;
@@ -164,9 +176,14 @@ std::string World::mpi_library() {
   return std::string(whole.substr(0, whole.find(',')));  // the rest names the packager
 }
 
+void World::set_farewell(std::function<void(int, const std::string&)> farewell) {
+  the_farewell() = std::move(farewell);
+}
+
 void World::end_with_error(int code, const std::string& message) {
   std::fflush(nullptr);
   LauncherConnection::report_error(message);
+  if (the_farewell()) the_farewell()(code, message);
   if (!mpi_is_up()) {
     // Ranks cannot agree without MPI. If all fail alike (a wrong option), the chief exits and the launcher ends the
     // others while they sleep here. A rank that fails alone logs its error after the sleep.
@@ -192,6 +209,7 @@ void World::end_with_error(int code, const std::string& message) {
 
 void World::end_together(int code) {
   std::fflush(nullptr);
+  if (the_farewell()) the_farewell()(code, "");
   if (mpi_is_up()) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS || !is_done_within(end_limit_s, request)) {

@@ -2,6 +2,7 @@
 // MPI's process-wide state: initialization, finalization, abort.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ class World {
   /// its destructor finalizes it; a World made while MPI is up shares it. Throws InternalError after MPI_Finalize.
   explicit World(const Environment& environment = current_environment());
   ~World();
+  /// A world whose ranks share no MPI: each process is on a host of its own. `rank` is -1 for a parameter server, which
+  /// is no rank.
+  World(int rank, int size);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -34,6 +38,10 @@ class World {
 
   /// "Open MPI v4.1.4"; callable in any state of MPI.
   [[nodiscard]] static std::string mpi_library();
+
+  /// Called before the process ends by one of the functions below, with the exit code and the error or "": tells peers
+  /// that MPI does not know.
+  static void set_farewell(std::function<void(int code, const std::string& message)> farewell);
 
   /// Ends the whole world because of an error on this rank and exits with `code`. If all ranks fail with the same error
   /// within a second, only the chief logs `message`; otherwise this rank logs it with its rank. Callable in any state

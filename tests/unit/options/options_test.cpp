@@ -102,6 +102,8 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
                                                  {"device", "cuda"},
                                                  {"communication", "nccl"},
                                                  {"parallelism", "tensor"},
+                                                 {"strategy", "parameter-server"},
+                                                 {"ps-placement", "greedy"},
                                                  {"gradient-compression", "bfloat16"},
                                                  {"collective-timeout", "5"},
                                                  {"assumed-hardware", "1,1,1"},

@@ -1,0 +1,96 @@
+// See task_communicator.hpp.
+#include "collective/parameter_server/task_communicator.hpp"
+
+#include "collective/argument_checks.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::size_t max_exchanged_bytes = std::size_t{64} << 20U;
+
+}  // namespace
+
+std::string TaskCommunicator::describe() const {
+  return fmt::format("{} parameter server{}", group_.servers(), group_.servers() == 1 ? "" : "s");
+}
+
+ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                                       std::vector<Range> buckets) {
+  check_buckets(buckets, gradient_elements);
+  buckets_ = std::move(buckets);
+  gradients_ = AlignedBuffer(gradient_elements * sizeof(float));
+  mirrored_ = AlignedBuffer(mirrored_bytes);
+  return {gradients_.as<float>(), mirrored_.as<std::byte>()};
+}
+
+ReducedShard TaskCommunicator::wait_reduced(std::size_t bucket) {
+  const std::size_t begin = buckets_.at(bucket).begin;
+  return {begin, begin, {}};
+}
+
+std::span<float> TaskCommunicator::values_of(std::size_t array, const ServerShard& shard) const {
+  return mirrored_.as<float>().subspan(layout_.arrays.at(array) + shard.range.begin, shard.range.size());
+}
+
+std::span<std::byte> TaskCommunicator::copies_of(const ServerShard& shard) const {
+  if (!layout_.low_precision) return {};
+  constexpr std::size_t bytes = 2;
+  return mirrored_.as<std::byte>().subspan(*layout_.low_precision + bytes * shard.range.begin,
+                                           bytes * shard.range.size());
+}
+
+void TaskCommunicator::copy_to(std::span<const std::span<std::byte>> places, std::span<const std::byte> bytes) {
+  std::size_t expected = 0;
+  for (const std::span<std::byte> place : places) expected += place.size();
+  if (bytes.size() != expected)
+    throw DataError(fmt::format("it sent {} bytes of a shard that has {}", bytes.size(), expected));
+  for (const std::span<std::byte> place : places) {
+    if (!place.empty()) std::memcpy(place.data(), bytes.data(), place.size());
+    bytes = bytes.subspan(place.size());
+  }
+}
+
+void TaskCommunicator::all_reduce_sum(std::span<double> values) {
+  const std::vector<std::string> all = group_.exchange(
+      reducing_tasks(), {reinterpret_cast<const char*>(values.data()), values.size_bytes()}, "an all-reduce");
+  std::vector<double> its(values.size());
+  std::ranges::fill(values, 0.0);
+  for (const std::string& bytes : all) {
+    copy_to({{std::as_writable_bytes(std::span(its))}}, std::as_bytes(std::span(bytes)));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += its[i];
+  }
+}
+
+void TaskCommunicator::broadcast(std::span<std::byte> bytes, int root) {
+  check_root(root, size());
+  for (std::size_t at = 0; at < bytes.size(); at += max_exchanged_bytes) {
+    const std::span<std::byte> part = bytes.subspan(at, std::min(max_exchanged_bytes, bytes.size() - at));
+    std::string own;
+    if (rank() == root) own.assign(reinterpret_cast<const char*>(part.data()), part.size());
+    const std::vector<std::string> all = group_.exchange(group_.participants(), std::move(own), "a broadcast");
+    if (rank() != root) copy_to({{part}}, std::as_bytes(std::span(all.at(static_cast<std::size_t>(root)))));
+  }
+}
+
+void TaskCommunicator::start_gather(std::span<const std::span<std::byte>> /*shards*/, int root,
+                                    OnGathered /*on_gathered*/, std::size_t /*max_steps*/) {
+  check_root(root, size());
+  throw InternalError("parameter servers gather nothing in the background");
+}
+
+std::vector<std::string> TaskCommunicator::all_gather(const std::string& text) {
+  check_all_gather_size(text.size(), rank());
+  return group_.exchange(group_.participants(), text, "an all-gather");
+}
+
+void TaskCommunicator::barrier() { static_cast<void>(group_.exchange(group_.participants(), "", "a barrier")); }
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// The collectives of a parameter-server job as a Communicator. Without arenas it serves as the job's communicator for
+// collectives outside of steps; the communicators of models are its subclasses.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/communicator.hpp"
+#include "collective/parameter_server/task_group.hpp"
+#include "core/aligned_buffer.hpp"
+
+namespace lockstep {
+
+class TaskCommunicator : public Communicator {
+ public:
+  /// The group must outlive the communicator.
+  explicit TaskCommunicator(TaskGroup& group) : group_(group) {}
+
+  /// -1 on a server, which is no rank.
+  [[nodiscard]] int rank() const noexcept override { return group_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return static_cast<int>(group_.workers()); }
+  [[nodiscard]] std::string describe() const override;
+
+  /// The servers hold the model, of which every step gives each worker a copy: there are no mirrors to compare.
+  [[nodiscard]] std::vector<int> mirror_of_rank() const override { return std::vector<int>(group_.workers()); }
+  [[nodiscard]] bool is_mirror_owner() const noexcept override { return true; }
+
+  ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
+  void use_servers(ServerLayout layout) override { layout_ = std::move(layout); }
+
+  void mark_ready(std::size_t /*bucket*/) override {}
+  [[nodiscard]] ReducedShard wait_reduced(std::size_t bucket) override;
+  void mark_updated(std::size_t /*bucket*/) override {}
+  void wait_updated(std::size_t /*bucket*/) override {}
+  void make_progress() override { group_.make_progress(); }
+
+  void all_reduce_sum(std::span<double> values) override;
+  void broadcast(std::span<std::byte> bytes, int root) override;
+  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered,
+                    std::size_t max_steps) override;
+  /// Before the servers serve, their texts follow the workers'.
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
+  void barrier() override;
+
+  [[nodiscard]] CommunicationTimes take_times() noexcept override { return {.mpi_wait = group_.take_wait()}; }
+
+ protected:
+  [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
+  [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_.as<float>(); }
+  /// A shard's range of an array of the layout.
+  [[nodiscard]] std::span<float> values_of(std::size_t array, const ServerShard& shard) const;
+  /// The 16-bit copies of a shard's weights; empty if there are none.
+  [[nodiscard]] std::span<std::byte> copies_of(const ServerShard& shard) const;
+  /// Copies bytes of a message to these places, which they fill. Throws DataError if there are more or fewer.
+  static void copy_to(std::span<const std::span<std::byte>> places, std::span<const std::byte> bytes);
+
+  TaskGroup& group_;            // NOLINT(misc-non-private-member-variables-in-classes)
+  ServerLayout layout_;         // NOLINT(misc-non-private-member-variables-in-classes)
+  std::vector<Range> buckets_;  // NOLINT(misc-non-private-member-variables-in-classes)
+
+ private:
+  AlignedBuffer gradients_;
+  AlignedBuffer mirrored_;
+};
+
+}  // namespace lockstep

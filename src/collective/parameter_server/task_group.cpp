@@ -1,0 +1,219 @@
+// See task_group.hpp.
+#include "collective/parameter_server/task_group.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+namespace {
+
+constexpr int poll_ms = 10;
+constexpr int idle_poll_ms = 100;
+constexpr double idle_s = 0.1;
+
+/// Throws the kind of error that ends a process with this code.
+[[noreturn]] void fail(int code, const std::string& message) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::usage: throw UsageError(message);
+    case ExitCode::data: throw DataError(message);
+    case ExitCode::io: throw IoError(message);
+    case ExitCode::temporary: throw PeerError(message);
+    default: throw InternalError(message);
+  }
+}
+
+}  // namespace
+
+TaskGroup::TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy)
+    : links_(std::move(links)), policy_(std::move(policy)) {
+  policy_.spin = false;  // poll() waits
+}
+
+/// [first, end) of the tasks.
+std::pair<std::size_t, std::size_t> TaskGroup::tasks_of(Among among) const {
+  switch (among) {
+    case Among::all: return {0, workers() + servers()};
+    case Among::servers: return {workers(), workers() + servers()};
+    case Among::workers:
+    case Among::end: break;
+  }
+  return {0, workers()};
+}
+
+std::vector<std::string> TaskGroup::exchange(Among among, std::string bytes, const char* what) {
+  const auto group = static_cast<std::uint64_t>(among);
+  const std::uint64_t number = next_number_.at(group)++;
+  const std::size_t hub = links_->task_of_server(0);
+  if (links_->own_task() == hub) {
+    take_part(hub, {group, number, std::move(bytes)});
+  } else {
+    links_->send(hub, to_frame(Contribution{group, number, std::move(bytes)}));
+  }
+  const std::pair key{group, number};
+  wait([&] { return results_.contains(key); },
+       [&] {
+         std::string whom = name_of(hub);
+         if (const auto gathering = gatherings_.find(key); gathering != gatherings_.end()) {
+           const auto& parts = gathering->second.parts;
+           const auto missing = std::ranges::find_if(parts, [](const auto& part) { return !part; });
+           whom = name_of(tasks_of(among).first + static_cast<std::size_t>(missing - parts.begin()));
+         } else if (among != Among::servers) {
+           whom += " and the tasks that it waits for";
+         }
+         return fmt::format("{} to join {}", whom, what);
+       });
+  return std::move(results_.extract(key).mapped());
+}
+
+void TaskGroup::take_part(std::size_t task, Contribution&& part) {
+  if (part.group >= next_number_.size()) throw DataError("it takes part in an unknown collective");
+  const auto [first, end] = tasks_of(static_cast<Among>(part.group));
+  if (task < first || task >= end) throw DataError("it takes part in a collective of other tasks");
+  const std::pair key{part.group, part.number};
+  Gathering& gathering = gatherings_[key];
+  gathering.parts.resize(end - first);
+  std::optional<std::string>& its = gathering.parts[task - first];
+  if (its) throw DataError("it takes part in a collective twice");
+  its = std::move(part.bytes);
+  if (!std::ranges::all_of(gathering.parts, [](const auto& each) { return each.has_value(); })) return;
+  Contributions all{part.group, part.number, {}};
+  for (std::optional<std::string>& each : gathering.parts) all.parts.push_back(*std::move(each));
+  gatherings_.erase(key);
+  if (static_cast<Among>(part.group) == Among::end) {
+    is_over_ = true;
+    links_->set_over();
+    for (std::size_t server = 1; server < servers(); ++server) send_to_server(server, {JobIsOver::kind, ""});
+  }
+  const SharedBytes bytes = encode_shared(to_frame(all));
+  for (std::size_t other = first; other < end; ++other) {
+    if (other != links_->own_task()) links_->send(other, bytes);
+  }
+  if (first <= links_->own_task() && links_->own_task() < end) results_[key] = std::move(all.parts);
+}
+
+void TaskGroup::begin_service() {
+  if (is_serving_) return;
+  static_cast<void>(exchange(Among::all, "", "the beginning of training"));
+  is_serving_ = true;
+}
+
+void TaskGroup::finish() {
+  static_cast<void>(exchange(Among::end, "", "the end of the job"));
+  is_over_ = true;
+  links_->say_goodbye({0, ""});  // another server may hear of the end later than that this task is gone
+}
+
+bool TaskGroup::is_over() const {
+  if (is_over_) return true;
+  for (std::size_t worker = 0; worker < workers(); ++worker) {
+    if (!links_->goodbye_of(worker)) return false;
+  }
+  return true;
+}
+
+int TaskGroup::code() const {
+  int code = 0;
+  for (std::size_t worker = 0; worker < workers() && !is_over_; ++worker) {
+    if (const auto& goodbye = links_->goodbye_of(worker)) code = std::max(code, goodbye->code);
+  }
+  return code;
+}
+
+std::uint64_t TaskGroup::add_model(Receiver receiver) {
+  const std::uint64_t model = next_model_++;
+  const Receiver& its = receivers_[model] = std::move(receiver);
+  for (auto& [task, message] : std::exchange(early_, {})) {
+    if (message.model == model) {
+      its(task, message);
+    } else {
+      early_.emplace_back(task, std::move(message));
+    }
+  }
+  return model;
+}
+
+void TaskGroup::poll(int timeout_ms) {
+  links_->poll(timeout_ms, [this](std::size_t task, Frame&& frame) { receive(task, std::move(frame)); });
+  require_no_failure();
+}
+
+void TaskGroup::receive(std::size_t task, Frame&& frame) {
+  if (is_model_message(frame)) {
+    ModelMessage message = to_model_message(std::move(frame));
+    const auto receiver = receivers_.find(message.model);
+    if (receiver != receivers_.end()) {
+      receiver->second(task, message);
+    } else if (message.model >= next_model_) {
+      early_.emplace_back(task, std::move(message));
+    }  // else of a model that no longer exists
+    return;
+  }
+  switch (frame.kind) {
+    case Contribution::kind:
+      if (links_->own_task() != links_->task_of_server(0)) throw DataError("it takes this task for server 0");
+      return take_part(task, to_contribution(frame));
+    case Contributions::kind: {
+      Contributions all = to_contributions(frame);
+      if (static_cast<Among>(all.group) == Among::end) is_over_ = true;
+      results_[{all.group, all.number}] = std::move(all.parts);
+      return;
+    }
+    case StopTask::kind: {
+      constexpr auto most = static_cast<std::uint64_t>(StopRequest::after_this_step);
+      stop_request_ = std::max(stop_request_, static_cast<StopRequest>(std::min(to_stop_task(frame).request, most)));
+      return;
+    }
+    case JobIsOver::kind:
+      is_over_ = true;
+      links_->set_over();
+      return;
+    default: throw DataError(fmt::format("it sent a message of the unknown kind {}", frame.kind));
+  }
+}
+
+/// A task that ends with an error tells it, and so all tasks end with the same code.
+void TaskGroup::require_no_failure() const {
+  if (is_over_) return;
+  for (std::size_t task = 0; task < workers() + servers(); ++task) {
+    const auto& goodbye = links_->goodbye_of(task);
+    if (goodbye && !goodbye->message.empty())
+      fail(goodbye->code, fmt::format("{} ended: {}", name_of(task), goodbye->message));
+    if (goodbye && goodbye->code != 0 && task >= workers())
+      throw PeerError(fmt::format("lost {}: it has ended", name_of(task)));
+  }
+}
+
+void TaskGroup::wait(const std::function<bool()>& is_done, const std::function<std::string()>& what) {
+  if (is_done()) return;
+  poll(0);
+  if (is_done()) return;
+  WaitLoop wait(policy_);
+  while (true) {
+    poll(poll_ms);
+    if (is_done()) break;
+    if (wait.pause()) wait.report(what());
+  }
+  waited_ += wait.seconds();
+}
+
+void TaskGroup::wait_idle(const std::function<bool()>& is_done, const std::function<void()>& idle) {
+  Deadline idle_at = Deadline::after(idle_s);
+  while (!is_done()) {
+    poll(idle_poll_ms);
+    if (!idle_at.passed()) continue;
+    idle_at = Deadline::after(idle_s);
+    idle();
+  }
+}
+
+void TaskGroup::request_stop(StopRequest request) {
+  if (request <= stop_request_) return;
+  stop_request_ = request;
+  links_->send(0, to_frame(StopTask{static_cast<std::uint64_t>(request)}));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// All tasks of a parameter-server job, seen from one of them: collectives outside of steps, which go through server 0,
+// and the messages of models.
+//
+// Until the first step, the servers run the same program as the workers and take part in its collectives: all tasks
+// compare options, load the same weights and compile the same models. Then the servers begin to serve, and the
+// collectives are the workers' alone.
+//
+// Messages are handled while this task waits or makes progress, on the thread that calls.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/parameter_server/task_links.hpp"
+#include "cluster/parameter_server/task_message.hpp"
+#include "collective/wait_loop.hpp"
+#include "core/stop_request.hpp"
+
+namespace lockstep {
+
+class TaskGroup {
+ public:
+  /// `policy`: how long a task waits for another. The links must be connected.
+  TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy);
+  TaskGroup(const TaskGroup&) = delete;
+  TaskGroup& operator=(const TaskGroup&) = delete;
+
+  [[nodiscard]] std::size_t workers() const noexcept { return links_->workers(); }
+  [[nodiscard]] std::size_t servers() const noexcept { return links_->servers(); }
+  [[nodiscard]] bool is_server() const noexcept { return links_->is_server(); }
+  /// Among the servers. Only of a server.
+  [[nodiscard]] std::size_t own_server() const noexcept { return links_->own_task() - workers(); }
+  /// -1 for a server.
+  [[nodiscard]] int rank() const noexcept { return is_server() ? -1 : static_cast<int>(links_->own_task()); }
+  [[nodiscard]] std::string name_of(std::size_t task) const { return links_->name_of(task); }
+  [[nodiscard]] std::string name_of_server(std::size_t server) const {
+    return links_->name_of(links_->task_of_server(server));
+  }
+
+  enum class Among { all, workers, servers, end };
+  /// Collective among these tasks: returns the bytes of each, in their order. `what` names it in messages: "a barrier".
+  [[nodiscard]] std::vector<std::string> exchange(Among among, std::string bytes, const char* what);
+  /// The tasks of the program's collectives.
+  [[nodiscard]] Among participants() const noexcept { return is_serving_ ? Among::workers : Among::all; }
+
+  /// Collective among all tasks, once: from now on the servers serve.
+  void begin_service();
+  [[nodiscard]] bool is_serving() const noexcept { return is_serving_; }
+
+  /// Collective among the workers: the job is over, and all tasks may end.
+  void finish();
+  /// On a server: no worker needs it any more.
+  [[nodiscard]] bool is_over() const;
+  /// The exit code of a job that is over: 0, or 75 if the workers have left.
+  [[nodiscard]] int code() const;
+
+  /// Numbers the models. Messages that came before are passed to the receiver at once. It must live until
+  /// `remove_model`.
+  using Receiver = std::function<void(std::size_t task, const ModelMessage& message)>;
+  [[nodiscard]] std::uint64_t add_model(Receiver receiver);
+  void remove_model(std::uint64_t model) { receivers_.erase(model); }
+
+  void send_to_server(std::size_t server, const Frame& frame) { links_->send(links_->task_of_server(server), frame); }
+  void send(std::size_t task, const SharedBytes& bytes) { links_->send(task, bytes); }
+
+  /// Sends and receives what is possible; never waits.
+  void make_progress() { poll(0); }
+
+  /// Waits for messages until `is_done`. `what` describes what is missing: "ps 0 to send its weights". Throws PeerError
+  /// after the timeout of the policy.
+  void wait(const std::function<bool()>& is_done, const std::function<std::string()>& what);
+  /// The same without a timeout, for a server that has nothing to do. Calls `idle` repeatedly.
+  void wait_idle(const std::function<bool()>& is_done, const std::function<void()>& idle);
+  /// Seconds of all waits since the last call.
+  [[nodiscard]] double take_wait() noexcept { return std::exchange(waited_, 0.0); }
+
+  /// On a server: asks all workers to stop, through the first one's metrics. On that worker: what servers have asked.
+  void request_stop(StopRequest request);
+  [[nodiscard]] StopRequest stop_request() const noexcept { return stop_request_; }
+
+ private:
+  /// A collective for which server 0 waits.
+  struct Gathering {
+    std::vector<std::optional<std::string>> parts;
+  };
+
+  [[nodiscard]] std::pair<std::size_t, std::size_t> tasks_of(Among among) const;
+  void poll(int timeout_ms);
+  void receive(std::size_t task, Frame&& frame);
+  void take_part(std::size_t task, Contribution&& part);
+  void require_no_failure() const;
+
+  std::shared_ptr<TaskLinks> links_;
+  WaitPolicy policy_;
+  bool is_serving_ = false;
+  bool is_over_ = false;
+  std::array<std::uint64_t, 4> next_number_{};  ///< by group
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Gathering> gatherings_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::string>> results_;  ///< for this task
+  std::uint64_t next_model_ = 0;
+  std::map<std::uint64_t, Receiver> receivers_;
+  std::vector<std::pair<std::size_t, ModelMessage>> early_;  ///< of models that this task has not compiled yet
+  StopRequest stop_request_ = StopRequest::none;
+  double waited_ = 0;
+};
+
+}  // namespace lockstep

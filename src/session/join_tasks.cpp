@@ -1,0 +1,78 @@
+// See join_tasks.hpp.
+#include "session/join_tasks.hpp"
+
+#include "cluster/config/strategy_variable.hpp"
+#include "cluster/config/tf_config.hpp"
+#include "cluster/world/world.hpp"
+#include "core/log.hpp"
+#include "core/parse_number.hpp"
+#include "plan/server_placement.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <malloc.h>
+
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+void check(const Options& options, const Environment& environment) {
+  const auto refuse = [](const std::string& what) { throw UsageError("--strategy parameter-server " + what); };
+  if (options.parallelism == Parallelism::tensor)
+    refuse("trains data parallel; leave --parallelism tensor out, or use --strategy mirrored");
+  if (options.device == Device::cuda) refuse("computes on CPUs; leave --device cuda out, or use --strategy mirrored");
+  if (options.gradient_compression != GradientCompression::none)
+    refuse("sends gradients as they are; leave --gradient-compression out");
+  if (options.communication != Communication::automatic) refuse("has its own connections; leave --communication out");
+  static_cast<void>(parse_server_placement(options.ps_placement, "--ps-placement"));
+  const std::string size = value_of(environment, "WORLD_SIZE");
+  if (environment.contains("LOCKSTEP_CONTROL_FD") && size != "1" && !size.empty()) {
+    refuse("needs a launcher that knows it: set LOCKSTEP_STRATEGY=parameter-server for lockstep launch");
+  }
+}
+
+/// Messages are as large as buckets. Without this the allocator returns their memory to the system after each, and
+/// every page of the next one is a fault.
+void keep_freed_memory() {
+  constexpr int most = 1 << 30;
+  (void)mallopt(M_MMAP_THRESHOLD, most);
+  (void)mallopt(M_TRIM_THRESHOLD, most);
+}
+
+double seconds_of(const Environment& environment, const std::string& name, double otherwise) {
+  return parse_number<double>(value_of(environment, name)).value_or(otherwise);
+}
+
+}  // namespace
+
+std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment& environment,
+                                      const std::function<void()>& report_busy) {
+  if (options.strategy != StrategyKind::parameter_server) return nullptr;
+  check(options, environment);
+  Environment with_strategy = environment;
+  with_strategy[strategy_variable] = parameter_server_word;
+  const ClusterSpec cluster = read_cluster_spec(with_strategy);
+  if (cluster.servers.empty()) {
+    throw UsageError(
+        "--strategy parameter-server needs a cluster with ps and worker tasks, but there is no TF_CONFIG; set it for "
+        "each task");
+  }
+  report_busy();
+  keep_freed_memory();
+  const auto links = std::make_shared<TaskLinks>(
+      cluster, TaskLinkOptions{.token = JobToken::load(environment, value_of(environment, "LOCKSTEP_JOB_TOKEN_FILE")),
+                               .job = value_of(environment, "LOCKSTEP_JOB_NAME"),
+                               .rendezvous_timeout = seconds_of(environment, "LOCKSTEP_RENDEZVOUS_TIMEOUT", 600),
+                               .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
+                               .while_waiting = report_busy});
+  World::set_farewell([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
+  return std::make_unique<TaskGroup>(
+      links, WaitPolicy{.timeout = options.collective_timeout, .while_waiting = [report_busy](bool waits) {
+                          if (waits) report_busy();
+                        }});
+}
+
+}  // namespace lockstep

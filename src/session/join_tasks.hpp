@@ -1,0 +1,21 @@
+// How a process becomes a task of a parameter-server job.
+#pragma once
+
+#include "collective/parameter_server/task_group.hpp"
+#include "collective/wait_loop.hpp"
+#include "core/environment.hpp"
+
+#include <lockstep/training/options.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace lockstep {
+
+/// Connects to all tasks of the TF_CONFIG with `--strategy parameter-server`; null with another strategy. When the
+/// process ends, it tells the other tasks how. `report_busy` is called while this task waits. Throws UsageError if
+/// there are no servers or options do not fit, PeerError if a task does not come.
+[[nodiscard]] std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment& environment,
+                                                    const std::function<void()>& report_busy);
+
+}  // namespace lockstep
