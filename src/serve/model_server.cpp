@@ -224,6 +224,7 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
     std::vector<WaitingRequest> requests = queue.take(options.max_batch, options.max_delay, look_interval);
     if (!requests.empty()) model.predict(std::move(requests));
     if (std::chrono::steady_clock::now() < next_look) continue;
+    strategy.report_busy();
     model.refresh();
     next_look = std::chrono::steady_clock::now() + look_interval;
   }

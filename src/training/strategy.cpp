@@ -94,6 +94,8 @@ int Strategy::rank() const noexcept { return run_context_->world().rank(); }
 int Strategy::num_workers() const noexcept { return run_context_->world().size(); }
 bool Strategy::is_chief() const noexcept { return run_context_->world().is_chief(); }
 
+void Strategy::report_busy() const noexcept { run_context_->report_busy(); }
+
 void Strategy::warn_of_replacing(const std::filesystem::path& file) const {
   std::error_code unknown;
   if (!is_chief() || !std::filesystem::exists(file, unknown)) return;

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ def rows(images: bytes) -> list[list[list[float]]]:
 
 
 class ServerTest(ModelFileTest):
-    def serve(self, *options: object, descriptors: int | None = None) -> tuple[Running, int]:
-        """Starts a server on a free port, and returns it when it listens."""
-        limit = ["prlimit", f"--nofile={descriptors}:{descriptors}"] if descriptors else []
-        command = [*limit, program("lockstep"), "serve", "--rest-api-port", "0", *map(str, options)]
+    def serve(self, *options: object, under: Sequence[str] = ()) -> tuple[Running, int]:
+        """Starts a server on a free port, by the command `under`, and returns it when it listens."""
+        command = [*under, program("lockstep"), "serve", "--rest-api-port", "0", *map(str, options)]
         server = Running(command, self.cwd, {})
         self.addCleanup(self.stop, server)
         self.assertTrue(eventually(lambda: "listening on port" in server.stderr or server.process.poll() is not None))

@@ -148,11 +148,21 @@ class ServeTest(ServerTest):
         self.assertLess(self.memory_of(server), 400_000)
 
     def test_few_descriptors_are_enough(self) -> None:
-        _, port = self.serve("--model", self.trained("first.h5"), descriptors=150)
+        _, port = self.serve("--model", self.trained("first.h5"), under=["prlimit", "--nofile=150:150"])
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
         self.addCleanup(lambda: [each.close() for each in silent])
         self.assertEqual(get(port, "/healthz")[0], 200)
         self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="crowded"}'], 100)
+
+    def test_a_launcher_does_not_take_a_waiting_server_for_a_stalled_one(self) -> None:
+        launcher = [program("lockstep"), "launch", "--busy-timeout", "1", "--"]
+        server, port = self.serve("--model", self.trained("first.h5"), under=launcher)
+        time.sleep(4)
+        self.assertEqual(get(port, "/healthz")[0], 200)
+        self.assertNotIn("generation 1 ended", server.stderr)
+        server.process.terminate()
+        ended = server.end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))
 
     def test_a_request_arrives_in_time_or_not_at_all(self) -> None:
         _, port = self.serve("--model", self.trained("first.h5"), "--request-timeout", 2)

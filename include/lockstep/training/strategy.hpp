@@ -49,6 +49,9 @@ class Strategy {
     if (is_chief()) print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  /// Tells the launcher that this process works, in a phase without steps that may last longer than --busy-timeout.
+  void report_busy() const noexcept;
+
   /// Warns on the chief if the file exists: a program that saves its model there replaces one of an earlier run.
   void warn_of_replacing(const std::filesystem::path& file) const;
 
