@@ -27,6 +27,7 @@ _MISTAKES = (
     AssertionError, ArithmeticError,
 )  # fmt: skip
 
+_JAX_ASYNCHRONOUS = "JAX_CPU_ENABLE_ASYNC_DISPATCH"
 _OWN_LAUNCHER = "LOCKSTEP_CONTROL_FD"
 _LAUNCHER_VARIABLES = (_OWN_LAUNCHER, "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
 
@@ -140,6 +141,7 @@ def init(timeout: float | None = None) -> None:
     if _world.group is not None:
         return
     _launch_if_needed()
+    _dispatch_jax_synchronously()
     if timeout is None:
         timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT") or "600")
     variable = _launcher_variable()  # before MPI sets PMIX_RANK
@@ -155,6 +157,19 @@ def init(timeout: float | None = None) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _dispatch_jax_synchronously() -> None:
+    """Make JAX compute on CPUs in the thread that calls it.
+
+    Otherwise a callback may wait for ever for arrays whose copy waits for the computation that called it, if JAX has
+    one thread, as a worker of one core has: https://github.com/jax-ml/jax/issues/25861.
+    """
+    if _JAX_ASYNCHRONOUS in os.environ:
+        return
+    os.environ[_JAX_ASYNCHRONOUS] = "0"
+    if "jax" in sys.modules:  # which has read its variables
+        sys.modules["jax"].config.update(_JAX_ASYNCHRONOUS.lower(), False)
 
 
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]

@@ -12,6 +12,7 @@ from itertools import chain
 
 os.environ["KERAS_BACKEND"] = "jax"
 
+import jax
 import keras
 import lockstep
 import ml_dtypes
@@ -20,6 +21,12 @@ from lockstep import _backup, _data, _folder, _world
 from support import JobTest, directory_of_another_job
 
 lockstep.init()
+
+
+class WorldTest(unittest.TestCase):
+    def test_jax_computes_in_the_thread_that_calls_it(self) -> None:
+        """On one core, a callback may else wait for ever."""
+        self.assertFalse(jax.config.values["jax_cpu_enable_async_dispatch"])
 
 
 class ShardTest(unittest.TestCase):
