@@ -27,6 +27,7 @@ _MISTAKES = (
     AssertionError, ArithmeticError,
 )  # fmt: skip
 
+_MIN_JAX_THREADS = 3
 _JAX_ASYNCHRONOUS = "JAX_CPU_ENABLE_ASYNC_DISPATCH"
 _OWN_LAUNCHER = "LOCKSTEP_CONTROL_FD"
 _LAUNCHER_VARIABLES = (_OWN_LAUNCHER, "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
@@ -141,7 +142,7 @@ def init(timeout: float | None = None) -> None:
     if _world.group is not None:
         return
     _launch_if_needed()
-    _dispatch_jax_synchronously()
+    _prepare_jax()
     if timeout is None:
         timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT") or "600")
     variable = _launcher_variable()  # before MPI sets PMIX_RANK
@@ -159,16 +160,20 @@ def init(timeout: float | None = None) -> None:
         )
 
 
-def _dispatch_jax_synchronously() -> None:
-    """Make JAX compute on CPUs in the thread that calls it.
+def _prepare_jax() -> None:
+    """Keep JAX on CPUs from waiting for itself.
 
-    Otherwise a callback may wait for ever for arrays whose copy waits for the computation that called it, if JAX has
-    one thread, as a worker of one core has: https://github.com/jax-ml/jax/issues/25861.
+    A callback waits for copies of its arguments. The threads that make them also run callbacks, so a worker with one
+    core, for which JAX has one thread, may wait for ever. So it may for a copy behind a computation that is dispatched
+    asynchronously: https://github.com/jax-ml/jax/issues/25861.
     """
+    threads = os.environ.get("PJRT_NPROC", "")
+    if (int(threads) if threads.isdecimal() else len(os.sched_getaffinity(0))) < _MIN_JAX_THREADS:
+        os.environ["PJRT_NPROC"] = str(_MIN_JAX_THREADS)
     if _JAX_ASYNCHRONOUS in os.environ:
         return
     os.environ[_JAX_ASYNCHRONOUS] = "0"
-    if "jax" in sys.modules:  # which has read its variables
+    if "jax" in sys.modules:  # which has read this variable
         sys.modules["jax"].config.update(_JAX_ASYNCHRONOUS.lower(), False)
 
 

@@ -93,7 +93,7 @@ class Communicator {
   virtual void keep_whole(const std::vector<Range>& /*ranges*/) {}
 
   /// Call before `allocate`, with equal arguments on all tasks of a parameter-server job: which server holds what.
-  virtual void use_servers(ServerLayout /*layout*/) {}
+  virtual void use_servers(const ServerLayout& /*layout*/) {}
 
   /// Call at the beginning of each training step. Parameter servers update the weights by these numbers.
   virtual void begin_step(const StepNumbers& /*numbers*/) {}

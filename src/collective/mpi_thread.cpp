@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto poll_interval = std::chrono::milliseconds(100);
 
-struct Task {
+struct QueuedTask {
   std::function<void()> work;
   bool even_after_error = false;
   std::promise<void> done = {};
@@ -29,9 +29,9 @@ struct Task {
 struct MpiThread::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Task> queue;    ///< guarded by mutex
-  bool is_stopping = false;  ///< guarded by mutex
-  std::exception_ptr error;  ///< guarded by mutex: the first error of any task
+  std::deque<QueuedTask> queue;  ///< guarded by mutex
+  bool is_stopping = false;      ///< guarded by mutex
+  std::exception_ptr error;      ///< guarded by mutex: the first error of any task
   std::thread thread;
 };
 
@@ -53,7 +53,7 @@ void MpiThread::serve(State& state) {
     std::unique_lock lock(state.mutex);
     state.changed.wait(lock, [&] { return state.is_stopping || !state.queue.empty(); });
     if (state.queue.empty()) return;
-    Task task = std::move(state.queue.front());
+    QueuedTask task = std::move(state.queue.front());
     state.queue.pop_front();
     if (state.error && !task.even_after_error) {
       task.done.set_exception(state.error);
@@ -76,7 +76,7 @@ void MpiThread::serve(State& state) {
 
 std::future<void> MpiThread::enqueue(std::function<void()> task, bool even_after_error) {
   const std::lock_guard lock(state_->mutex);
-  Task& queued = state_->queue.emplace_back(Task{std::move(task), even_after_error});
+  QueuedTask& queued = state_->queue.emplace_back(QueuedTask{std::move(task), even_after_error});
   state_->changed.notify_all();
   return queued.done.get_future();
 }

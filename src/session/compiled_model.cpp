@@ -276,7 +276,7 @@ void CompiledModel::use_servers(const Plan& plan) {
   for (std::size_t array = 0; array <= static_cast<std::size_t>(num_slots(options.optimizer)); ++array)
     layout.arrays.push_back(offset_in_copy(plan, array));
   if (plan.graph.mixed_bfloat16) layout.low_precision = sizeof(float) * offset_in_copy(plan, layout.arrays.size());
-  communicator->use_servers(std::move(layout));
+  communicator->use_servers(layout);
 }
 
 void CompiledModel::serve_step() {

@@ -24,9 +24,10 @@ lockstep.init()
 
 
 class WorldTest(unittest.TestCase):
-    def test_jax_computes_in_the_thread_that_calls_it(self) -> None:
-        """On one core, a callback may else wait for ever."""
+    def test_jax_does_not_wait_for_itself(self) -> None:
+        """With one thread, a callback may wait for ever; see _world.py."""
         self.assertFalse(jax.config.values["jax_cpu_enable_async_dispatch"])
+        self.assertGreaterEqual(int(os.environ.get("PJRT_NPROC") or len(os.sched_getaffinity(0))), 3)
 
 
 class ShardTest(unittest.TestCase):

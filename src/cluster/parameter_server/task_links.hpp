@@ -58,12 +58,12 @@ class TaskLinks {
   [[nodiscard]] bool is_server() const noexcept { return own_ >= workers(); }
   [[nodiscard]] std::size_t task_of_server(std::size_t server) const noexcept { return workers() + server; }
   /// "worker 1 (10.0.0.7:5000)".
-  [[nodiscard]] std::string name_of(std::size_t task) const;
+  [[nodiscard]] std::string name_of(std::size_t index) const;
 
   /// Sends a frame, or queues it. Waits only if so much is queued that memory would grow without a limit. Throws
   /// PeerError if the task is lost.
-  void send(std::size_t task, const Frame& frame) { send(task, encode_shared(frame)); }
-  void send(std::size_t task, const SharedBytes& bytes);
+  void send(std::size_t other, const Frame& frame) { send(other, encode_shared(frame)); }
+  void send(std::size_t other, const SharedBytes& bytes);
 
   /// Sends and receives what is possible, and passes each frame to the handler. Waits up to `timeout_ms` for the first
   /// event. Throws PeerError for a lost task. The handler may send.
@@ -93,21 +93,21 @@ class TaskLinks {
   };
 
   /// Whether this task connects to that one, or accepts its connection.
-  [[nodiscard]] bool connects_to(std::size_t task) const noexcept;
-  [[nodiscard]] bool accepts(std::size_t task) const noexcept;
+  [[nodiscard]] bool connects_to(std::size_t other) const noexcept;
+  [[nodiscard]] bool accepts(std::size_t other) const noexcept;
   [[nodiscard]] const Task& task(std::size_t index) const;
 
   void connect_all();
-  void connect(std::size_t task);
-  [[nodiscard]] std::string try_to_connect(std::size_t task);
-  [[nodiscard]] std::string authenticate(std::size_t task, Socket socket);
+  void connect(std::size_t other);
+  [[nodiscard]] std::string try_to_connect(std::size_t other);
+  [[nodiscard]] std::string authenticate(std::size_t other, Socket socket);
   void listen();
-  void join(std::size_t task, Connection connection);
+  void join(std::size_t other, Connection connection);
   [[nodiscard]] bool are_all_connected() const;
   [[nodiscard]] std::string describe_missing() const;
-  void receive(std::size_t task, const Handler& handler);
-  void take(std::size_t task, Frame&& frame, const Handler& handler);
-  void lose(std::size_t task, std::string why);  ///< `why` by value: the connection may own it
+  void receive(std::size_t other, const Handler& handler);
+  void take(std::size_t other, Frame&& frame, const Handler& handler);
+  void lose(std::size_t other, std::string why);  ///< `why` by value: the connection may own it
   void log_peers();
 
   ClusterSpec cluster_;

@@ -15,8 +15,8 @@ ServerCommunicator::ServerCommunicator(TaskGroup& group)
       model_(group.add_model([this](std::size_t task, const ModelMessage& message) { receive(task, message); })),
       begun_(group.workers()) {}
 
-void ServerCommunicator::use_servers(ServerLayout layout) {
-  TaskCommunicator::use_servers(std::move(layout));
+void ServerCommunicator::use_servers(const ServerLayout& layout) {
+  TaskCommunicator::use_servers(layout);
   for (std::size_t s = 0; s < layout_.shards.size(); ++s) {
     if (layout_.shards[s].server == group_.own_server())
       own_.push_back({s, group_.workers(), std::vector<bool>(group_.workers())});

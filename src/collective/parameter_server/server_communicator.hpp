@@ -21,7 +21,7 @@ class ServerCommunicator final : public TaskCommunicator {
 
   /// `buckets` are the plan's.
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
-  void use_servers(ServerLayout layout) override;
+  void use_servers(const ServerLayout& layout) override;
 
   /// The shards that this server holds, in order.
   [[nodiscard]] std::vector<Range> own_ranges() const;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collective/communicator.hpp"
@@ -29,7 +28,7 @@ class TaskCommunicator : public Communicator {
   [[nodiscard]] bool is_mirror_owner() const noexcept override { return true; }
 
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
-  void use_servers(ServerLayout layout) override { layout_ = std::move(layout); }
+  void use_servers(const ServerLayout& layout) override { layout_ = layout; }
 
   void mark_ready(std::size_t /*bucket*/) override {}
   [[nodiscard]] ReducedShard wait_reduced(std::size_t bucket) override;
