@@ -65,10 +65,10 @@ std::vector<ServerShard> place_on_servers(const Plan& plan, std::size_t servers,
   std::size_t turn = 0;
   for (const ParameterSpec& parameter : plan.graph.parameters) {
     if (parameter.is_local || parameter.rule == UpdateRule::frozen) continue;
-    const std::size_t lines = arena_elements(parameter) / cache_line_elements;
+    const std::size_t cache_lines = arena_elements(parameter) / cache_line_elements;
     const std::size_t parts = parts_of(parameter, placement, servers);
     for (std::size_t part = 0; part < parts; ++part) {
-      const Range slice = slice_of(lines, part, parts);
+      const Range slice = slice_of(cache_lines, part, parts);
       const Range range{parameter.offset + slice.begin * cache_line_elements,
                         parameter.offset + slice.end * cache_line_elements};
       const bool is_greedy = placement.kind == ServerPlacement::Kind::greedy;

@@ -269,7 +269,7 @@ void CompiledModel::finish_writing_weights() {
   communicator->mirrored_written();
 }
 
-void CompiledModel::use_servers(const Plan& plan) {
+void CompiledModel::use_servers(const Plan& plan) const {
   ServerLayout layout;
   layout.shards = place_on_servers(plan, run_context.tasks()->servers(),
                                    parse_server_placement(run_context.options().ps_placement, "--ps-placement"));

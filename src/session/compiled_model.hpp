@@ -152,7 +152,7 @@ struct CompiledModel {
   [[nodiscard]] std::unique_ptr<CompiledStep> make_step(std::size_t batch_size, Plan plan);
   void allocate(const Plan& plan);
   /// Tells the communicator of a parameter-server job which server holds what.
-  void use_servers(const Plan& plan);
+  void use_servers(const Plan& plan) const;
   /// The weights (`array` 0) or one of the slots (from 1) of the arenas that hold a variable.
   [[nodiscard]] std::span<float> array_of(std::size_t variable, std::size_t array) const;
   /// Collective. Once all ranks have written their weights, recomputes the low-precision copies.
@@ -164,7 +164,7 @@ struct CompiledModel {
   /// As visit_values(), but names live during a visit only.
   void name_values(const MetricSums& metrics, const ValueVisitor& visitor) const;
 
-  Graph graph_;  ///< neither sharded nor laid out
+  Graph graph_;         ///< neither sharded nor laid out
   std::string digest_;  ///< of identity(), as compiled
   std::vector<std::string> value_names_;
 };

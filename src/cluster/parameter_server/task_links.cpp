@@ -247,7 +247,7 @@ std::string TaskLinks::authenticate(std::size_t other, Socket socket) {
         }
         if (!answer.refused) continue;
         // Without a token, a refusal is as true as everything else that a server says.
-        const std::string reason = printable_line(answer.refused->reason);
+        std::string reason = printable_line(answer.refused->reason);
         if (answer.refused->code == usage && !its.token.is_set()) throw UsageError(reason);
         return reason;
       }
