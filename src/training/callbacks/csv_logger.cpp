@@ -1,7 +1,9 @@
 // See csv_logger.hpp.
 #include "core/clock.hpp"
+#include "core/digest.hpp"
 #include "core/file_descriptor.hpp"
 #include "core/file_system.hpp"
+#include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/csv_logger.hpp>
@@ -10,14 +12,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -37,6 +42,14 @@ void require_log_or_nothing(const std::filesystem::path& path) {
   if (!file.read(found.data(), static_cast<std::streamsize>(found.size())) && file.gcount() == 0) return;
   if (found == head) return;
   throw UsageError(path.string() + " is not a CSV log of a training run, so it is not replaced; name another file");
+}
+
+std::string read_log(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad())
+    throw IoError(path.string() + " cannot be read; check its permissions and the disk");
+  return text;
 }
 
 }  // namespace
@@ -61,6 +74,10 @@ void CSVLogger::on_train_begin(Model& model) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+  (void)sync_directory(directory_of(filename_));  // where it cannot be, a resumed run tells of the lost log
+  bytes_ = 0;
+  digest_ = fnv1a_basis;
+  if (begun_) count(read_log(filename_));
 }
 
 void CSVLogger::on_train_end(Model& /*model*/) { lock_.reset(); }
@@ -72,8 +89,6 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
     throw PeerError(filename_.string() +
                     " was moved, removed or replaced while this run wrote it; put it back and start again");
   }
-  std::error_code ignored;
-  const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {
     for (const auto& [name, value] : logs) keys_.push_back(name);
     // Like Keras, reserve the columns of a validation, even if no epoch validates.
@@ -83,18 +98,27 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   }
   std::ofstream file(filename_, std::ios::binary | (begun_ ? std::ios::app : std::ios::trunc));
   begun_ = true;
-  if (wants_header) {
-    file << "epoch";
-    for (const std::string& key : keys_) file << options_.separator << key;
-    file << "\r\n";
+  std::string lines;
+  if (bytes_ == 0) {
+    lines += "epoch";
+    for (const std::string& key : keys_) lines += options_.separator + key;
+    lines += "\r\n";
   }
-  file << epoch;
+  lines += std::to_string(epoch);
   for (const std::string& key : keys_) {
     const auto found = logs.find(key);
-    file << options_.separator << (found == logs.end() ? "NA" : fmt::format("{:.10g}", found->second));
+    lines += options_.separator + (found == logs.end() ? "NA" : fmt::format("{:.10g}", found->second));
   }
-  file << "\r\n";
-  if (!file.flush()) throw IoError(filename_.string() + " cannot be written; is the disk full?");
+  lines += "\r\n";
+  if (!file.write(lines.data(), static_cast<std::streamsize>(lines.size())).flush()) {
+    throw IoError(filename_.string() + " cannot be written; is the disk full?");
+  }
+  count(lines);
+}
+
+void CSVLogger::count(std::string_view text) noexcept {
+  bytes_ += text.size();
+  for (const char c : text) digest_ = fnv1a(digest_, static_cast<unsigned char>(c));
 }
 
 std::string CSVLogger::settings() const {
@@ -102,10 +126,12 @@ std::string CSVLogger::settings() const {
 }
 
 CallbackState CSVLogger::save_state() const {
-  std::error_code none;
-  const std::uintmax_t bytes = begun_ ? std::filesystem::file_size(filename_, none) : 0;
-  return {{{"begun", begun_ ? 1 : 0}, {"bytes", none ? 0 : static_cast<double>(bytes)}},
-          {{"columns", fmt::format("{}", fmt::join(keys_, "\n"))}},
+  // A power cut must not leave a backup of lines that are not there.
+  if (lock_ && begun_ && fsync(lock_->number()) != 0 && errno != EINVAL) {
+    throw_io_error(filename_.string() + " cannot be written", errno);
+  }
+  return {{{"begun", begun_ ? 1 : 0}, {"bytes", static_cast<double>(bytes_)}},
+          {{"columns", fmt::format("{}", fmt::join(keys_, "\n"))}, {"digest", to_hex(digest_)}},
           {}};
 }
 
@@ -117,11 +143,27 @@ void CSVLogger::restore_state(const CallbackState& state) {
   keys_.clear();
   for (std::string key; std::getline(columns, key);) keys_.push_back(key);
   if (!begun_ || !is_chief_) return;
-  const auto bytes = static_cast<std::uintmax_t>(state.number("bytes", 0));
-  std::error_code error;
-  if (std::filesystem::file_size(filename_, error) > bytes && !error) {
-    std::filesystem::resize_file(filename_, bytes, error);
+  const auto bytes = static_cast<std::size_t>(state.number("bytes", 0));
+  std::string log = read_log(filename_);
+  bytes_ = 0;
+  digest_ = fnv1a_basis;
+  if (log.empty()) {
+    if (bytes > 0) {
+      log_warning(filename_.string() + " has lost the lines of the epochs before the backup; it begins anew");
+    }
+    return;
   }
+  const bool is_whole = log.size() >= bytes;
+  log.resize(std::min(log.size(), bytes));
+  count(log);
+  const auto digest = state.texts.find("digest");
+  if (!is_whole || digest == state.texts.end() || digest->second != to_hex(digest_)) {
+    throw UsageError(filename_.string() +
+                     " does not begin with the lines that this training wrote before its backup; another job has "
+                     "written it since, or it was changed; move it away, and the log begins anew");
+  }
+  std::error_code error;
+  std::filesystem::resize_file(filename_, bytes, error);
   if (error) throw IoError(filename_.string() + " cannot be truncated to the epochs of the backup: " + error.message());
 }
 

@@ -2,6 +2,7 @@
 // and damaged ones are rejected.
 #include "checkpoint/keras/keras_h5.hpp"
 #include "support/scoped_variable.hpp"
+#include "support/stderr_of.hpp"
 #include "unit/training/killed_runs.hpp"
 
 #include <cstdlib>
@@ -36,6 +37,31 @@ TEST_CASE("a resumed log keeps the columns of its first epoch") {
   const auto expected = program.run();
   program.directory = broken.path();
   check_resumed(expected, program.run_with_deaths({10}));  // goes on in the epoch after the one that validates
+}
+
+TEST_CASE("a run resumes with its own log only") {
+  const ScratchModelDirectory directory;
+  const Program program{.directory = directory.path(), .awaits_backups = true};
+  CHECK_THROWS_AS(program.run(10), Killed);
+  const fs::path log = directory / "log.csv";
+  std::ostringstream text;
+  text << std::ifstream(log, std::ios::binary).rdbuf();
+  const std::string own = text.str();
+  REQUIRE(own.find("\r\n1,") != std::string::npos);
+  std::string other = own;
+  other[own.find("\r\n0,") + 4] = '7';
+  for (const std::string& content : {other, own.substr(0, own.find("1,"))}) {
+    std::ofstream(log, std::ios::binary) << content;
+    const std::string message = message_of<UsageError>([&] { static_cast<void>(program.run()); });
+    CHECK(contains(message, log.string()));
+    CHECK(contains(message, "move it away"));
+    CHECK(fs::file_size(log) == content.size());
+  }
+  fs::remove(log);  // the remedy
+  Program::Result resumed;
+  CHECK(contains(stderr_of([&] { resumed = program.run(); }), "has lost the lines of the epochs before the backup"));
+  CHECK(resumed.csv.starts_with("epoch,"));
+  CHECK(resumed.csv.find("\r\n2,") < resumed.csv.find("\r\n3,"));
 }
 
 TEST_CASE("a fit with a batch size of its own resumes with the same bits") {
