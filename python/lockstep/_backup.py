@@ -132,26 +132,27 @@ class Backup:
         )
 
 
-def _has_nan(array: NDArray[Any]) -> bool:
-    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    return is_float and bool(np.isnan(array).any())
+def _is_finite(array: NDArray[Any]) -> bool:
+    is_float = array.dtype.kind in "fc" or "float" in array.dtype.name  # NumPy knows no kind of bfloat16
+    return not is_float or bool(np.isfinite(array).all())
 
 
-def write(directory: Path, backup: Backup, state: RankState) -> None:
+def write(directory: Path, backup: Backup, state: RankState) -> bool:
     """Write a backup. All ranks call this; `backup` is the chief's, `state` each rank's own.
 
-    A model with NaN is not backed up: a restart would go on with it.
+    A model that holds NaN or infinity on any rank is not backed up: a restart would go on with it. The chief returns
+    whether the backup is written; other ranks return True.
     """
     layers = state.layers or []
     digest = hashlib.blake2b(b"".join(array.tobytes() for array in layers), digest_size=16).digest()
     is_own = group().all_gather(digest)[0] != digest
     parts = group().all_gather(pickle.dumps(RankState(state.metrics, layers if is_own else None)))
     if not is_chief():
-        return
-    if any(_has_nan(array) for array in backup.variables):
-        print(f"warning: the model holds NaN, so the backup in {directory} is not replaced", file=sys.stderr)
-        return
+        return True
     backup.ranks = [pickle.loads(part) for part in parts]
+    layers_of_ranks = [array for each in backup.ranks for array in each.layers or []]
+    if not all(map(_is_finite, [*backup.variables, *layers_of_ranks])):
+        return False
     path = directory / FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -160,6 +161,7 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
         raise
     except OSError as error:
         raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
+    return True
 
 
 def _hold(directory: Path) -> DirectoryLock:

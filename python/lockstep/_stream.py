@@ -153,6 +153,11 @@ class Stream:
 
     def begin(self, number: int, first_step: int) -> None:
         """Begin a pass of the workers, unless it goes on after a restart."""
+        if self._pass is not None and (number, first_step) < (self._pass, self._freed):
+            raise DataError(
+                f"a worker was lost while the model held NaN or infinity, which is not backed up; the batches of "
+                f"{self._source.what} since the last backup are gone, so start anew with a smaller learning rate, say"
+            )
         if self._pass == number:
             return
         if self._is_reading:

@@ -117,7 +117,8 @@ class BackupAndRestore(AverageMetrics):
     A backup holds weights, optimizer, the position in the data, the epoch's metrics so far and the history. With
     data from `lockstep.shard`, training goes on in the middle of an epoch; with other data, at its beginning. The
     backup of a training with another model, compilation, learning rate or data of `lockstep.shard` is refused, and so
-    is a second model of the program in one directory. It also does all that `AverageMetrics` does.
+    is a second model of the program in one directory. A model that holds NaN or infinity is not backed up: the backup
+    before it stays, and a warning says so. It also does all that `AverageMetrics` does.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class BackupAndRestore(AverageMetrics):
     save_freq
         "epoch", or the number of steps between backups.
     delete_checkpoint
-        Remove the backup when all workers have ended their programs.
+        Remove the backup when all workers have ended their programs, unless the model holds NaN or infinity then.
     """
 
     # Fits in this program by backup directory, so that each knows its number, and with what they began.
@@ -148,6 +149,7 @@ class BackupAndRestore(AverageMetrics):
         self._first_step = 0  # of the epoch that was restored
         self._metrics: list[Any] | None = None
         self._history: dict[str, Any] = {"epoch": [], "history": {}}
+        self._is_saved = True  # whether the last backup that was due is written
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restore the last backup, if there is one."""
@@ -285,7 +287,7 @@ class BackupAndRestore(AverageMetrics):
         if history is not None and not history.epoch and self._history["epoch"]:
             history.epoch = list(self._history["epoch"])
             history.history.update(self._history["history"])
-        if self.delete_checkpoint and is_chief() and self._fit == 1:
+        if self.delete_checkpoint and is_chief() and self._fit == 1 and self._is_saved:
             _world.after_close(lambda: _backup.remove(self.backup_dir))
 
     def _save(self, epoch: int, step: int) -> None:
@@ -295,7 +297,13 @@ class BackupAndRestore(AverageMetrics):
         backup.begun = BackupAndRestore._begun[self.backup_dir.absolute()]
         metrics = [to_array(variable) for variable in model.metrics_variables] if step > 0 else []
         layers = [to_array(variable) for variable in model.non_trainable_variables]
-        _backup.write(self.backup_dir, backup, _backup.RankState(metrics, layers))
+        was_saved = self._is_saved
+        self._is_saved = _backup.write(self.backup_dir, backup, _backup.RankState(metrics, layers))
+        if was_saved and not self._is_saved:
+            print(
+                f"warning: the model holds NaN or infinity, so the backup in {self.backup_dir} is not replaced",
+                file=sys.stderr,
+            )
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]

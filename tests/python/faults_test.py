@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import unittest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,17 +94,30 @@ class MistakesTest(JobTest):
         self.assertIn(f"{self.folder / 'backup'} belongs to job other (a test on ", ended.errors)
         self.assertFalse((self.folder / "history.json").exists())
 
-    def test_nan_is_not_backed_up(self) -> None:
+    def check_finite_backup(self, folder: Path) -> None:
+        with np.load(folder / "backup" / "backup.npz") as arrays:
+            floats = [array for array in arrays.values() if array.dtype.kind == "f"]
+        self.assertTrue(all(np.isfinite(array).all() for array in floats))
+
+    def test_nan_and_infinity_are_not_backed_up(self) -> None:
         options = ("--max-restarts", "0")
-        changes = json.dumps({"shift": 3e38})
-        ended = run_job("jax", 1, "resumable.py", self.folder, "[[0, 30]]", changes, options=options)
-        self.assertNotEqual(ended.code, 0, ended.errors[-3000:])
-        self.assertIn("the model holds NaN, so the backup in", ended.errors)
-        backup = self.folder / "backup" / "backup.npz"
-        if backup.exists():
-            with np.load(backup) as arrays:
-                floats = [array for array in arrays.values() if array.dtype.kind == "f"]
-            self.assertFalse(any(np.isnan(array).any() for array in floats))
+        told = "the model holds NaN or infinity, so the backup in"
+        # The first overflows before it is backed up, the second as soon as epoch 2 begins.
+        for changes, has_backup in (({"shift": 3e38}, False), ({"rates": [0.01, 3e38]}, True)):
+            with self.subTest(changes):
+                folder = self.folder / next(iter(changes))
+                folder.mkdir()
+                ended = run_job("jax", 1, "resumable.py", folder, "[[0, 30]]", json.dumps(changes), options=options)
+                self.assertNotEqual(ended.code, 0, ended.errors[-3000:])
+                self.assertEqual(ended.errors.count(told), 1, ended.errors[-3000:])
+                self.assertEqual((folder / "backup" / "backup.npz").exists(), has_backup)
+                if has_backup:
+                    self.check_finite_backup(folder)
+
+    def test_the_last_finite_backup_stays_at_the_end(self) -> None:
+        ended = run_job("jax", 1, "resumable.py", self.folder, "[]", json.dumps({"rates": [0.01, 3e38]}))
+        self.assert_succeeds(ended)
+        self.check_finite_backup(self.folder)
 
     def test_an_earlier_process_of_the_job_still_trains_in_the_directory(self) -> None:
         options = ("--max-restarts", "0", "--job-id", "mine")

@@ -17,7 +17,7 @@ import keras
 import lockstep
 import ml_dtypes
 import numpy as np
-from lockstep import _backup, _data, _folder, _world
+from lockstep import _backup, _data, _folder, _memory, _stream, _world
 from support import JobTest, directory_of_another_job
 
 lockstep.init()
@@ -93,6 +93,22 @@ class ShardTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 lockstep.shard(*arguments)
+
+
+class StreamTest(unittest.TestCase):
+    def test_batches_that_are_gone_are_not_trained_on_again(self) -> None:
+        batch = (np.ones((4, 2), "float32"),)
+        source = unittest.mock.Mock(first=batch, what="the data")
+        source.read.side_effect = [batch, batch, batch, None]
+        job = unittest.mock.Mock(memory_file=lambda name: self.enterContext(_memory.MemoryFile(name)))
+        stream = _stream.Stream(job, source, 2)
+        stream.begin(0, 0)
+        while stream.work():
+            pass
+        stream.free(2)
+        stream.begin(0, 2)
+        with self.assertRaisesRegex(ValueError, "NaN or infinity.*the batches of the data since the last backup"):
+            stream.begin(0, 1)
 
 
 class BackupTest(JobTest):

@@ -23,6 +23,7 @@ import keras  # noqa: E402
 folder = Path(sys.argv[1])
 kills = json.loads(sys.argv[2])
 begin = {"rate": 0.01, "beta_1": 0.9, "units": 16, "batch_size": 8, "seed": 4, "examples": 96, "shift": 0, "epochs": 3}
+begin |= {"rates": []}  # of the first epochs
 begin |= json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
 generation = int(os.environ["LOCKSTEP_GENERATION"])
 
@@ -38,7 +39,8 @@ class Kill(keras.callbacks.Callback):
 
 class Halve(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.model.optimizer.learning_rate = begin["rate"] * 0.5**epoch
+        rates = begin["rates"]
+        self.model.optimizer.learning_rate = rates[epoch] if epoch < len(rates) else begin["rate"] * 0.5**epoch
 
 
 keras.utils.set_random_seed(3)
