@@ -22,7 +22,7 @@ from lockstep._fork import close_in_forked_children
 from lockstep._native import DataError, DirectoryLock, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
 
-FORMAT = 2
+FORMAT = 3
 FILE = "backup.npz"
 _ERRORS = {each.__name__: each for each in (UsageError, DataError, IoError, PeerError, InternalError)}
 _held: dict[Path, DirectoryLock] = {}  # the directories in which this process trains, until it ends

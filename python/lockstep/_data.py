@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
+import zlib
 from typing import Any, Protocol
 
 import keras
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lockstep._native import UsageError
 from lockstep._world import rank, size
 
-_MAX_DIGESTED = 64 << 20  # bytes of an array
+_BLOCK_BYTES = 16 << 20  # of an array, which are on the host and digested at once
 
 
 class Shard(Protocol):
@@ -29,7 +29,7 @@ class Shard(Protocol):
         """Return whether the pass has a step, on all ranks together."""
 
     def describe(self) -> dict[str, Any]:
-        """Return facts by which a restart knows the dataset."""
+        """Return facts by which other ranks and a restart know the dataset."""
 
 
 class Feed:
@@ -67,9 +67,13 @@ class Feed:
         }
 
     def describe(self) -> list[Any]:
-        """Return facts of every dataset, by which a restart knows it; None for one that is gone."""
+        """Return facts of every dataset, by which other ranks and a restart know it; None for one that is gone."""
         alive = [each() for each in self.shards]
         return [None if data is None else data.describe() for data in alive]
+
+    def describe_current(self) -> list[Any]:
+        """Return facts of the dataset that trains now; None if it is not sharded."""
+        return [self.current.describe() if self.current is not None and self.is_active else None]
 
     def restore(self, position: dict[str, Any], step: int) -> None:
         """Continue with `step` of the pass that trained, or with the next pass if it is 0."""
@@ -106,7 +110,7 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         self._offset = 0
         self._asked = {-1}  # indices in this pass
         self._pass = 0
-        self._digest: str | None = None
+        self.digests: dict[str, str] | None = None  # of the arrays, by their names; made when they are needed
         self._order: tuple[int, NDArray[np.intp]] | None = None
         feed.shards.append(weakref.ref(self))
 
@@ -153,13 +157,13 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         return self._order[1]
 
     def describe(self) -> dict[str, Any]:
-        """Return facts by which a restart knows the dataset."""
+        """Return facts by which other ranks and a restart know the dataset. The first call reads all of it."""
         if self.batches is not None:
             count = self.batches.num_batches
             return {"class": type(self.batches).__name__, "batches": None if count is None else int(count)}
         leaves = keras.tree.flatten(self.arrays)
-        if self._digest is None:
-            self._digest = _digest(leaves)
+        if self.digests is None:
+            self.digests = _digest(self.arrays)
         return {
             "batch_size": int(self.batch_size),
             "shuffle": bool(self.shuffle),
@@ -167,7 +171,7 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
             "examples": self.examples,
             "types": [str(leaf.dtype) for leaf in leaves],
             "shapes": [[int(extent) for extent in leaf.shape[1:]] for leaf in leaves],
-            "digest": self._digest,
+            "digest": self.digests,
         }
 
     def __getitem__(self, index: int) -> Any:
@@ -211,16 +215,21 @@ def _on_host(array: Any) -> NDArray[Any]:
     return np.asarray(keras.ops.convert_to_numpy(array))
 
 
-def _digest(leaves: list[Any]) -> str:
-    """Return a digest of arrays: of all their examples, or of some from first to last if they are large."""
-    digest = hashlib.blake2b(digest_size=16)
-    for leaf in leaves:
-        example = max(1, _on_host(leaf[:1]).nbytes)
-        count = min(len(leaf), max(2, _MAX_DIGESTED // example))
-        picked = np.unique(np.linspace(0, len(leaf) - 1, count).astype(np.intp))
-        values = _on_host(leaf if count == len(leaf) else leaf[picked])
-        digest.update(repr(values.tolist()).encode() if values.dtype.hasobject else values.tobytes())
-    return digest.hexdigest()
+def _digest(arrays: tuple[Any, ...]) -> dict[str, str]:
+    """Return a checksum of each array, by its name: of all its bytes, since a sample would miss other examples."""
+    digests = {}
+    for (part, *path), leaf in keras.tree.flatten_with_path(arrays):
+        name = ("x", "y", "sample_weight")[part] + "".join(f"[{key!r}]" for key in path)
+        # Within a step that is compiled, a slice of a tensor would be part of the step.
+        array = _on_host(leaf) if keras.ops.is_tensor(leaf) else leaf
+        block = max(1, _BLOCK_BYTES // max(1, _on_host(array[:1]).nbytes))
+        checksum = 0
+        for begin in range(0, len(array), block):
+            values = _on_host(array[begin : begin + block])
+            content = repr(values.tolist()).encode() if values.dtype.hasobject else values.tobytes()
+            checksum = zlib.crc32(content, checksum)
+        digests[name] = f"{checksum:08x}"
+    return digests
 
 
 def _as_slice(positions: range) -> slice:
@@ -239,6 +248,10 @@ def shard(
     """Give each rank its slice of every batch. Pass the result to Keras' ``fit`` as `x`, without `batch_size`.
 
     Pass `shuffle=False` to ``fit``, too: the order is that of `shard`.
+
+    Training on other arrays or arguments than rank 0's is refused on all ranks: by the callbacks of
+    `lockstep.callbacks` when it begins, and by `lockstep.DistributedOptimizer` in its first step. Arrays are read once
+    for that, at about a second for each GB.
 
     The order of examples depends only on `seed` and the number of the pass, so any number of workers trains on the same
     batches, and `lockstep.callbacks.BackupAndRestore` can continue in the middle of an epoch.

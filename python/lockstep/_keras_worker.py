@@ -222,7 +222,9 @@ def _map(array: SharedArray) -> Any:
 
 def _shard(job: FitJob, arrays: Any, shuffle: bool) -> Any:
     mapped = keras.tree.map_structure(_map, arrays)
-    return lockstep.shard(*mapped, batch_size=job.batch_size, shuffle=shuffle, seed=job.seed)
+    data = lockstep.shard(*mapped, batch_size=job.batch_size, shuffle=shuffle, seed=job.seed)
+    data.digests = {}  # the workers share the arrays, so they need not read them to compare them
+    return data
 
 
 def _unwrap_single(model: Any) -> None:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep import _bridge
+from lockstep import _bridge, _start
 from lockstep._data import feed
 from lockstep._native import UsageError
 from lockstep._world import group, size
@@ -45,6 +45,7 @@ class GradientAverager:
         """Return the reducer for dense gradients of these sizes and some sparse ones. All ranks make it together."""
         key = (sizes, sparse)
         if key not in self.reducers:
+            _start.require_same_shards(feed.describe_current)
             self.reducers[key] = group().make_reducer(list(sizes), self.bucket_elements, self.bfloat16, sparse)
         return self.reducers[key]
 

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
@@ -21,10 +21,12 @@ import keras
 import numpy as np
 
 from lockstep import _backup
+from lockstep._collectives import allgather_object
 from lockstep._files import replace_file
 from lockstep._fork import close_in_forked_children
 from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_directory
 from lockstep._transfer import describe_variables, inner_optimizer
+from lockstep._world import size
 
 _FACTS, _MODEL = ".lockstep-start.json", ".lockstep-start.keras"  # of what begins here, not of a user
 
@@ -199,11 +201,14 @@ def other_training(start: dict[str, Any], now: dict[str, Any]) -> str | None:
     return None
 
 
-def other_shards(start: list[Any], now: list[Any], current: int | None) -> str | None:
+def other_shards(
+    start: list[Any], now: list[Any], current: int | None, where: tuple[str, str] = ("then", "now")
+) -> str | None:
     """Return in words by what datasets of `lockstep.shard` differ from those that a training began with.
 
     The lists have the facts of each dataset of the program, in the order of construction; None for one that is gone. If
-    they are not equally long, the dataset that trained decides: its place is `current`.
+    they are not equally long, the dataset that trained decides: its place is `current`. `where` are the words for both
+    lists.
     """
     if len(start) != len(now):
         if current is None or current >= len(start):
@@ -215,13 +220,33 @@ def other_shards(start: list[Any], now: list[Any], current: int | None) -> str |
         for what in sorted(then.keys() | here.keys(), key=lambda key: (key in _DIGESTS, key not in _MUST_MATCH, key)):
             if then.get(what) != here.get(what):
                 if what in _MUST_MATCH:
-                    return _MUST_MATCH[what] + _both_values(then.get(what), here.get(what))
-                values = "" if what in _DIGESTS else _both_values(then.get(what), here.get(what), what)
-                return "other data" + values
+                    return _MUST_MATCH[what] + _both_values(then.get(what), here.get(what), where=where)
+                if what in _DIGESTS:
+                    names = [name for name in then[what] if then[what][name] != here[what].get(name)]
+                    return f"other data: other values in {', '.join(names)}"
+                return "other data" + _both_values(then.get(what), here.get(what), what, where)
     return None
 
 
-def _both_values(then: Any, now: Any, name: str = "") -> str:
+def require_same_shards(describe: Callable[[], list[Any]]) -> None:
+    """Raise `UsageError` on all ranks if a rank describes other datasets of `lockstep.shard` than rank 0.
+
+    All ranks call this. A rank may have datasets of its own, so those of a rank that describes another number of them
+    are not compared, nor are datasets without a digest.
+    """
+    if size() == 1:
+        return
+    first, *others = allgather_object([each if each and "digest" in each else None for each in describe()])
+    for rank, other in enumerate(others, 1):
+        different = other_shards(first, other, None, ("on rank 0", f"on rank {rank}"))
+        if different is not None:
+            raise UsageError(
+                f"rank {rank} gives lockstep.shard {different}; give the same on all ranks, with a seed where data is "
+                "drawn or split, or train on each rank's own data without lockstep.shard"
+            )
+
+
+def _both_values(then: Any, now: Any, name: str = "", where: tuple[str, str] = ("then", "now")) -> str:
     """Return both values where two facts first differ, if they are short."""
     name, *values = _first_difference(name, _parsed(then), _parsed(now))
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
@@ -229,7 +254,7 @@ def _both_values(then: Any, now: Any, name: str = "") -> str:
         return ""
     if max(map(len, shown)) > _MAX_SHOWN:
         return ""
-    return f": {name + ' ' if name else ''}{shown[0]} then, {shown[1]} now"
+    return f": {name + ' ' if name else ''}{shown[0]} {where[0]}, {shown[1]} {where[1]}"
 
 
 def _first_difference(name: str, then: Any, now: Any) -> tuple[str, Any, Any]:

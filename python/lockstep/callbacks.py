@@ -29,7 +29,7 @@ _RAN_OUT = "Your input ran out of data"
 class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
     """Keeps the workers of a ``fit`` together.
 
-    - Training begins with the chief's weights.
+    - Training begins with the chief's weights. Workers that have given `lockstep.shard` other data are refused.
     - At the end of an epoch, a worker whose data ended early takes the weights of one whose did not. State that layers
       update without gradients, such as moving statistics, is averaged.
     - The metrics in the logs of an epoch are those of all workers' data, for callbacks after this one too: what the
@@ -46,6 +46,7 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
         """Take the chief's weights."""
         self._require_distributed_optimizer()
         self._is_fitting = True
+        _start.require_same_shards(feed.describe)
         broadcast_variables(variables_of(self.model))
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -161,6 +162,7 @@ class BackupAndRestore(AverageMetrics):
             raise UsageError(
                 f"{self.backup_dir} holds the backups of another model of this program; name a directory for each model"
             )
+        _start.require_same_shards(feed.describe)
         self._fit = BackupAndRestore._fits[directory] = BackupAndRestore._fits.get(directory, 0) + 1
         begun = BackupAndRestore._begun.setdefault(directory, {})
         now = self._describe() if is_chief() else {}

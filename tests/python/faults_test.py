@@ -51,7 +51,7 @@ class FullTest(Faults):
             ("another batch_size: 8 then, 48 now", {"batch_size": 48}),
             ("another seed: 4 then, 5 now", {"seed": 5}),
             ("other data: examples 96 then, 80 now", {"examples": 80}),
-            ("other data; give what it began with", {"shift": 1}),
+            ("other data: other values in x; give what it began with", {"shift": 1}),
         ]
         for words, changes in cases:
             with self.subTest(words):
@@ -125,6 +125,9 @@ class MistakesTest(JobTest):
             ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=options)
         self.assertEqual(ended.code, TEMPORARY, ended.errors[-3000:])
         self.assertIn(f"{self.folder / 'backup'} belongs to job mine (a test on ", ended.errors)
+
+    def test_other_data_on_a_rank(self) -> None:
+        self.assert_succeeds(run_job("jax", 2, "shards.py"))
 
     def test_a_rank_ends_early(self) -> None:
         self.refused(USAGE, "rank 0 all-reduces 3 numbers of 64 bits, rank 1", mistake="ends_early")

@@ -66,11 +66,11 @@ class ShardTest(unittest.TestCase):
         def described(*arrays: np.ndarray, **options: int) -> str:
             return json.dumps(lockstep.shard(*arrays, **options).describe())
 
-        for limit in (64 << 20, 640):  # the latter is of 20 examples
-            with unittest.mock.patch.object(_data, "_MAX_DIGESTED", limit):
+        for block in (16 << 20, 640):  # the latter is of 20 examples
+            with unittest.mock.patch.object(_data, "_BLOCK_BYTES", block):
                 given = described(x)
                 self.assertEqual(described(x.copy(), batch_size=np.int64(32)), given)
-                for change in (0, -1):
+                for change in (0, 577, -1):
                     other = x.copy()
                     other[change] += 1
                     self.assertNotEqual(described(other), given)

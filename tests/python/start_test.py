@@ -177,10 +177,12 @@ class StartTest(unittest.TestCase):
         self.assertIsNone(_start.other_training(start, _start.describe_model(model)))
 
     def test_data_are_compared_in_the_order_of_their_construction(self) -> None:
-        first, second = {"batch_size": 4, "seed": 1, "digest": "a"}, {"batch_size": 4, "seed": 2, "digest": "b"}
+        first = {"batch_size": 4, "seed": 1, "digest": {"x": "a", "y": "c"}}
+        second = {"batch_size": 4, "seed": 2, "digest": {"x": "b", "y": "c"}}
         self.assertIsNone(_start.other_shards([first, None], [first, second], 0))
         self.assertEqual(_start.other_shards([first, second], [first, first], 0), "another seed: 2 then, 1 now")
-        self.assertEqual(_start.other_shards([second], [second | {"digest": "a"}], 0), "other data")
+        changed = second | {"digest": first["digest"]}
+        self.assertEqual(_start.other_shards([second], [changed], 0), "other data: other values in x")
         self.assertIsNone(_start.other_shards([first, second], [first], 0))
         self.assertEqual(_start.other_shards([first, second], [first], 1), "another batch_size")
         self.assertIsNone(_start.other_shards([first], [], None))
