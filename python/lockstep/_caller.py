@@ -17,6 +17,7 @@ from lockstep._history import History
 from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
+from lockstep._start import Owned
 from lockstep._state import to_array
 from lockstep._transfer import inner_optimizer
 
@@ -127,8 +128,9 @@ class Training:
         self._options: dict[str, str] = {}  # of the model's layers and the optimizer, when the training began
         self._generation: int | None = None
 
-    def begin(self) -> None:
-        """Call the callbacks' on_train_begin."""
+    def begin(self, owned: Owned, goes_on: bool) -> None:
+        """Call the callbacks' on_train_begin. `goes_on`: with the training that was interrupted in the directory."""
+        self._history.keep_in(owned, goes_on)
         self._model.stop_training = False
         self._callbacks.on_train_begin()
 

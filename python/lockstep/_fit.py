@@ -116,7 +116,7 @@ def fit(
     backup_dir
         Where backups are kept until training is complete. Without it they are temporary.
     resume
-        Go on with the training that was interrupted in `backup_dir`, if there is one.
+        Go on with the training that was interrupted in `backup_dir`, if there is one. The history has its epochs too.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def fit(
             engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,
             validation_split=validation_split, initial_epoch=int(initial_epoch), validation_freq=int(validation_freq),
         )  # fmt: skip
-        training.begin()  # before the model is written: callbacks may change it now
+        training.begin(owned, begun is not None)  # before the model is written: callbacks may change it now
         lost = lost_in_file(model)
         if lost is not None:
             raise UsageError(f"{lost}, since a callback's on_train_begin; set it before lockstep.fit")

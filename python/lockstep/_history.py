@@ -11,19 +11,42 @@ import keras
 import numpy as np
 
 from lockstep._native import GenerationRecord, report_html
+from lockstep._start import Owned
 
 
 class History(keras.callbacks.History):  # type: ignore[misc]
-    """Keras' History. In a notebook it shows curves, where a step's time went, and which workers trained when."""
+    """Keras' History. In a notebook it shows curves, where a step's time went, and which workers trained when.
+
+    Of a training that goes on, it holds the epochs before the interruption too.
+    """
 
     def __init__(self, engine: str) -> None:
         super().__init__()
+        self._owned = Owned()
+        self._epochs: list[Any] = []  # pairs of an epoch and its logs, which a process that goes on needs
+        self._earlier: list[Any] = []  # those of the process before, until it is known with which epoch this one begins
         self._engine = engine
         self._workers = 0
         self._began = math.nan
         self._seconds: list[float] = []
         self._generations: list[GenerationRecord] = []
         self._profile: dict[str, float] = {}
+
+    def keep_in(self, owned: Owned, goes_on: bool) -> None:
+        """Keep the epochs in a directory of backups. If the training there goes on, take those that it had."""
+        self._owned = owned
+        self._earlier = owned.history() if goes_on else []
+
+    def _take_earlier(self, first: float) -> None:
+        for epoch, logs in self._earlier:
+            if epoch < first:
+                self._seconds.append(math.nan)
+                self._add(epoch, logs)
+        self._earlier = []
+
+    def _add(self, epoch: int, logs: Any) -> None:
+        self._epochs.append((epoch, dict(logs or {})))
+        super().on_epoch_end(epoch, logs)
 
     def begin_generation(self, generation: int, workers: int, cause: str) -> None:
         """Record that a world of workers begins. `cause`: why the one before ended."""
@@ -42,16 +65,19 @@ class History(keras.callbacks.History):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Keras' method."""
+        self._take_earlier(epoch)
         self._began = time.monotonic()
         super().on_epoch_begin(epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keras' method."""
         self._seconds.append(time.monotonic() - self._began)
-        super().on_epoch_end(epoch, logs)
+        self._add(epoch, logs)
+        self._owned.keep_history(self._epochs)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Keras' method."""
+        self._take_earlier(math.inf)  # if no epoch was left
         self._end_generation("")
         super().on_train_end(logs)
 

@@ -124,7 +124,7 @@ def fit(
         steps = given.steps if isinstance(given, Source) else math.ceil(count / batch_size)
         training = Training(model, callbacks, epochs, steps, verbose, "keras")
         state = job.memory_file("state")
-        training.begin()  # before the model is written: callbacks may change it now
+        training.begin(owned, begun is not None)  # before the model is written: callbacks may change it now
         backups = backup_dir or (job.folder / "backup").absolute()
         try:
             (job.folder / "model").write_bytes(_transfer.dump(model))

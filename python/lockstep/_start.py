@@ -28,7 +28,8 @@ from lockstep._native import DirectoryLock, Error, IoError, UsageError, lock_dir
 from lockstep._transfer import describe_variables, inner_optimizer
 from lockstep._world import size
 
-_FACTS, _MODEL = ".lockstep-start.json", ".lockstep-start.keras"  # of what begins here, not of a user
+# Of what begins here, not of a user.
+_FACTS, _MODEL, _HISTORY = ".lockstep-start.json", ".lockstep-start.keras", ".lockstep-history.json"
 
 # What must be as it was, and how to say so.
 _MUST_MATCH = {
@@ -72,7 +73,8 @@ class Owned:
         if self.directory is None or begins_with is None:
             return
         try:
-            (self.directory / _FACTS).unlink(missing_ok=True)
+            for name in (_FACTS, _HISTORY):
+                (self.directory / name).unlink(missing_ok=True)
             if model is not None:
                 replace_file(self.directory / _MODEL, model.read_bytes())
             # Last, because it says that the model is whole.
@@ -84,8 +86,36 @@ class Owned:
         """Return the file of the model with which a training began."""
         return None if self.directory is None else self.directory / _MODEL
 
+    def keep_history(self, epochs: list[Any]) -> None:
+        """Write down the epochs of the training so far, for the process that goes on with it. Raises IoError."""
+        if self.directory is None:
+            return
+        try:
+            content = json.dumps(epochs, default=lambda value: value.tolist() if hasattr(value, "tolist") else None)
+            replace_file(self.directory / _HISTORY, content.encode(), self._require_own)
+        except OSError as error:
+            raise IoError(f"cannot use the backup_dir {self.directory}: {error}") from error
+
+    def history(self) -> list[Any]:
+        """Return the epochs that `keep_history` wrote. They may be more than those before the backup."""
+        if self.directory is None:
+            return []
+        try:
+            epochs: list[Any] = json.loads((self.directory / _HISTORY).read_text())
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise IoError(f"cannot use the backup_dir {self.directory}: {error}") from error
+        return epochs
+
+    def _require_own(self) -> None:
+        if self.directory is not None and _identity_of(self.directory) != self.identity:
+            raise UsageError(
+                f"{self.directory} is not the directory that this training took; it was moved or replaced meanwhile"
+            )
+
     def forget(self) -> None:
-        """Remove backups and what `keep` wrote, and the directory if nothing else is in it.
+        """Remove backups and what this wrote, and the directory if nothing else is in it.
 
         The launcher has ended, and with it the lock. If another job has the directory now, or its path leads to another
         one, leaves all to that one.
@@ -93,10 +123,9 @@ class Owned:
         if self.directory is None:
             return
         try:
-            if _identity_of(self.directory) != self.identity:
-                raise UsageError("it is not the directory that this training took; it was moved or replaced meanwhile")
+            self._require_own()
             lock = lock_directory(self.directory, _PROGRAM)
-            for pattern in (*_BACKUPS, f"{_FACTS}*", f"{_MODEL}*"):  # and what a killed process left of the latter
+            for pattern in (*_BACKUPS, f"{_FACTS}*", f"{_MODEL}*", f"{_HISTORY}*"):  # and what a killed process left
                 for path in self.directory.glob(pattern):
                     path.unlink(missing_ok=True)
         except (Error, OSError) as error:  # the training is complete
