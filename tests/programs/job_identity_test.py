@@ -98,6 +98,19 @@ class JobIdentityTest(CommandTest):
         self.assert_refused(self.run_program(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 400)),
                             "patience=300", "patience=400")
 
+    def test_a_log_that_another_job_has_written_since(self) -> None:
+        model = self.scratch / "model.json"
+        model.write_text(description(*SMALL))
+        self.default_program = "lockstep train"
+        log = self.scratch / "log.csv"
+        options = (*LONG, "--model", model, *COMPILED, "--steps-per-epoch", 1, "--csv-log", log)
+        self.kill_after_backups(*options)
+        other = b"epoch,accuracy,loss,val_accuracy,val_loss\r\n" + 1000 * b"0,0.5,0.25,NA,NA\r\n"
+        log.write_bytes(other)
+        self.assert_refused(self.run_program(*EACH_STEP, *options), str(log), "another job has written it",
+                            "move it away")
+        self.assertEqual(log.read_bytes(), other)
+
     def test_other_validation_data_are_another_job(self) -> None:
         model = self.scratch / "model.json"
         model.write_text(description(*SMALL))
