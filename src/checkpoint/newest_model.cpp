@@ -26,7 +26,8 @@ namespace {
 std::optional<ModelVersion> version_of(const fs::path& file) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  const auto seconds = static_cast<std::uint64_t>(status.st_mtim.tv_sec);
+  // A file that is dated before 1970 counts as one of 1970: as a number without a sign it would be the newest for ever.
+  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(status.st_mtim.tv_sec, 0));
   const auto nanoseconds = static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
   return ModelVersion{.file = file,
                       .time_ms = seconds * 1000 + nanoseconds / 1'000'000,
