@@ -302,7 +302,7 @@ void DirectoryLock::record() {
 void DirectoryLock::release_finished(bool keeps_record) noexcept {
   const fs::path path = record_file_in(path_);
   if (!is_path_of(path, file_)) return;
-  if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
+  if (!keeps_record) unlink(path.c_str());
 }
 
 void require_not_owned_by_another(const fs::path& file) {

@@ -60,7 +60,8 @@ class DirectoryLock {
   /// IoError.
   void record_parallelism(const std::string& parallelism);
 
-  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
+  /// Unless `keeps_record`, removes the file of a finished job: an evaluator and new launchers of the job ask for the
+  /// model directory's.
   void release_finished(bool keeps_record) noexcept;
 
   /// Whether the directory's last owner was another job, which has finished.

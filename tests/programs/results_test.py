@@ -108,7 +108,7 @@ class ResultsTest(ProgramTest):
         others = [self.scratch / "model_of_worker_1", self.scratch / "model_of_worker_2"]
         self.succeed("--epochs", 1, None, "--epochs", 1, "--model-dir", others[0], None, "--epochs", 1, "--model-dir",
                      others[1])
-        self.assertEqual(names_in(self.model), ["history.json", "model.h5", "report.html"])
+        self.assertEqual(names_in(self.model), [".lockstep.lock", "history.json", "model.h5", "report.html"])
         self.assertEqual([path for path in others if path.exists()], [])
         self.assertEqual(names_in(self.cwd), [])
 

@@ -67,7 +67,8 @@ class SavingTest(ProgramTest):
         (self.model / "model.h5").write_text("an earlier model")
         (self.model / ".model.h5.0123abcd.tmp").write_text("left by a killed process")
         self.succeed("--epochs", 1)
-        self.assertEqual(sorted(path.name for path in self.model.iterdir()), ["history.json", "model.h5", "report.html"])
+        self.assertEqual(sorted(path.name for path in self.model.iterdir()),
+                         [".lockstep.lock", "history.json", "model.h5", "report.html"])
         self.assertTrue((self.model / "model.h5").read_bytes().startswith(b"\x89HDF\r\n\x1a\n"))
 
 

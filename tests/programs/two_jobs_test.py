@@ -116,7 +116,7 @@ exec "$@"
         self.assertEqual(ended.code, 0, str(ended))
         self.assertIn("Resuming from", ended.stdout)
         self.assertEqual((self.model / "model.h5").read_bytes(), undisturbed.read_bytes())
-        self.assertEqual([path.name for path in self.model.iterdir() if path.name.startswith(".")], [])
+        self.assertEqual([path.name for path in self.model.iterdir() if path.name.startswith(".")], [".lockstep.lock"])
 
     def assert_refused(self, ended: Ended, code: int) -> None:
         self.assertEqual(ended.code, code, str(ended))

@@ -128,7 +128,9 @@ TEST_CASE("a killed owner locks nobody out") {
   CHECK_NOTHROW(save(scratch / "model.h5"));  // as a program does that owns nothing
   DirectoryLock lock(scratch.path(), second);
   lock.release_finished(true);
-  CHECK(!fs::exists(scratch / ".lockstep.lock"));  // no later launcher knows this job's name
+  CHECK(fs::exists(scratch / ".lockstep.lock"));
+  lock.release_finished(false);
+  CHECK(!fs::exists(scratch / ".lockstep.lock"));
 }
 
 TEST_CASE("a later generation takes the directory over, and the earlier one publishes nothing more") {
