@@ -5,6 +5,7 @@
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
 #include "cli/saved_model.hpp"
+#include "core/file_system.hpp"
 #include "core/printable.hpp"
 #include "export/onnx_file.hpp"
 #include "export/onnx_lowering.hpp"
@@ -51,6 +52,16 @@ void require_not_model(const ExportOptions& options) {
   require_distinct({}, {{"--model", options.model}}, std::array{NamedFile{"--output", options.output}});
 }
 
+/// A typing error must not cost a model, a history or a data set.
+void require_replaceable(const fs::path& output) {
+  std::error_code unknown;
+  if (follow_links(output).extension() == ".onnx" || !fs::exists(output, unknown)) return;
+  throw UsageError(
+      fmt::format("--output {} exists and does not end in .onnx, so it may be no file of ONNX; remove it, "
+                  "or choose another name",
+                  output.string()));
+}
+
 ExportFormat format_of(const ExportOptions& options) {
   if (options.format != ExportFormat::automatic) return options.format;
   if (options.output.extension() == ".onnx") return ExportFormat::onnx;
@@ -71,6 +82,7 @@ void export_onnx(const ExportOptions& options, std::ostream& out) {
   require_onnx();
   require_regular({"--output", options.output});
   require_not_model(options);
+  require_replaceable(options.output);
   require_writable(options.output);
   const OnnxGraph graph = lower_to_onnx(load_model(options.model, UnsupportedCompilation::note), options.opset);
   write_onnx(options.output, graph);

@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "core/file_system.hpp"
+#include "core/publish_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -21,8 +22,11 @@ namespace lockstep {
 namespace {
 
 constexpr int has_no_keras = 3;
+constexpr int has_failed_call = 4;
 
-// Exits with has_no_keras if a package is missing. TensorFlow's logs are left out, but not why Keras failed.
+// Exits with has_no_keras if a package is missing, and with has_failed_call if a file could not be read or written:
+// h5py raises an OSError without a number for a damaged file, TensorFlow errors of its own for a full disk.
+// TensorFlow's logs are left out, but not why Keras failed.
 const char* const program = R"(
 import os, sys
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -36,10 +40,10 @@ try:
     keras.models.load_model(sys.argv[1], compile=False).export(sys.argv[2], format="tf_saved_model", verbose=False)
 except Exception as error:
     print(f"Keras: {error}", file=errors)
-    sys.exit(1)
+    sys.exit(4 if getattr(error, "errno", None) or "No space left" in str(error) else 1)
 )";
 
-/// Returns the exit code; has_no_keras if there is no python3.
+/// Returns the exit code; has_no_keras if there is no python3. Throws InternalError if it is killed.
 int run_python(const fs::path& model, const fs::path& directory) {
   std::string name = "python3";
   std::string option = "-c";
@@ -55,8 +59,21 @@ int run_python(const fs::path& model, const fs::path& directory) {
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) throw_io_error("cannot wait for python3", errno);
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (WIFSIGNALED(status)) {
+    throw InternalError(fmt::format("python3 was killed by signal {} as Keras exported {}; look for a limit of memory",
+                                    WTERMSIG(status), model.string()));
+  }
+  return WEXITSTATUS(status);
 }
+
+/// Removes it in the end, unless it got another name.
+struct TemporaryDirectory {
+  fs::path path;
+  ~TemporaryDirectory() {
+    std::error_code unknown;
+    fs::remove_all(path, unknown);
+  }
+};
 
 }  // namespace
 
@@ -69,17 +86,19 @@ void write_saved_model(const fs::path& model, const fs::path& directory) {
   create_directories_durably(directory_of(directory));
   // Keras writes many files. The directory gets its name when all of them are there.
   const fs::path temporary = directory_of(directory) / temporary_name(directory.filename().string());
+  const TemporaryDirectory removed{temporary};
   const int code = run_python(model, temporary);
-  if (code == 0) fs::rename(temporary, directory, error);
-  const std::error_code failed = error;
-  fs::remove_all(temporary, error);
   if (code == has_no_keras) {
     throw UsageError(
         "--format saved-model runs Keras, and the python3 on PATH lacks Keras or TensorFlow; install them with "
         "pip install keras tensorflow, or choose --format onnx");
   }
+  if (code == has_failed_call) {
+    throw IoError(
+        fmt::format("Keras could not read {} or write {}; its message is above", model.string(), directory.string()));
+  }
   if (code != 0) throw DataError(fmt::format("Keras could not export {}; its message is above", model.string()));
-  if (failed) throw_io_error("cannot write " + directory.string(), failed.value());
+  publish_directory(temporary, directory);
 }
 
 }  // namespace lockstep

@@ -35,10 +35,10 @@ struct Folder {
   }
 };
 
-/// PATH without any program.
+/// PATH with one directory: without python3, or with another program of that name.
 class PathWithoutPython {
  public:
-  explicit PathWithoutPython(const fs::path& empty) { setenv("PATH", empty.c_str(), 1); }
+  explicit PathWithoutPython(const fs::path& directory) { setenv("PATH", directory.c_str(), 1); }
   ~PathWithoutPython() { setenv("PATH", before_.c_str(), 1); }
   PathWithoutPython(const PathWithoutPython&) = delete;
   PathWithoutPython& operator=(const PathWithoutPython&) = delete;
@@ -128,4 +128,37 @@ TEST_CASE("a SavedModel needs Keras, and a new directory", "[export]") {
   fs::create_directory(directory);
   refuses({"export", "--model", at.model, "--output", directory, "--format", "saved-model"},
           "--output " + directory + " exists, and a SavedModel is a new directory; choose another name");
+}
+
+TEST_CASE("a SavedModel that cannot be written, or whose Python is killed, is no fault of the model", "[export]") {
+  const Folder at;
+  const PathWithoutPython path(at.folder.path());
+  const auto export_with = [&at](const std::string& python) {
+    const std::string script = "#!/bin/sh\n" + python + "\n";
+    write_bytes(at.folder / "python3", std::vector<char>(script.begin(), script.end()));
+    fs::permissions(at.folder / "python3", fs::perms::owner_all);
+    return run_lockstep({"export", "--model", at.model, "--output", at.folder / "saved", "--format", "saved-model"});
+  };
+  CHECK(export_with("exit 1").code == ExitCode::data);
+  CHECK(export_with("exit 4").code == ExitCode::io);
+  const Result killed = export_with("kill -KILL $$");
+  CHECK(killed.code == ExitCode::internal);
+  require_words(killed.err, {"killed by signal 9", at.model});
+  CHECK_FALSE(fs::exists(at.folder / "saved"));
+  CHECK(export_with("/bin/mkdir \"$4\" && echo a > \"$4/b\"").code == ExitCode::success);
+  CHECK(fs::file_size(at.folder / "saved/b") == 2);
+}
+
+TEST_CASE("export replaces only files of ONNX", "[export]") {
+  if (!writes_onnx()) return;
+  const Folder at;
+  const std::string history = (at.folder / "history.json").string();
+  write_bytes(history, std::vector<char>{'{', '}'});
+  fs::create_symlink(history, at.folder / "link.onnx");
+  for (const std::string& output : {history, (at.folder / "link.onnx").string()}) {
+    refuses({"export", "--model", at.model, "--output", output, "--format", "onnx"},
+            "--output " + output + " exists and does not end in .onnx, so it may be no file of ONNX; remove it, or " +
+                "choose another name");
+  }
+  CHECK(bytes_of(history) == std::vector<char>{'{', '}'});
 }
