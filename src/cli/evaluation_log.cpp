@@ -2,10 +2,11 @@
 #include "cli/evaluation_log.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/model_file.hpp"
+#include "cli/model_settings.hpp"
 #include "core/clock.hpp"
 #include "core/file_system.hpp"
 #include "core/printable.hpp"
-#include "metrics/metric_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -28,15 +29,29 @@ namespace {
 
 double written(const ModelVersion& version) { return static_cast<double>(version.time_ms) / 1000; }
 
+/// JSON is UTF-8, and a file's name may be any bytes.
+std::string name_of(const ModelVersion& version) {
+  using Json = nlohmann::json;
+  const Json name = version.file.filename().string();
+  return Json::parse(name.dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 /// The best model while evaluation.json is written that names it. The number tells it from that of another evaluation.
 std::string pending_name(double written_s, const fs::path& extension) {
   return fmt::format(".best-{:.3f}{}", written_s, extension.string());
 }
 
+/// Throws Json::exception unless an evaluator wrote it.
+void require_entry(const nlohmann::ordered_json& entry) {
+  (void)entry.at("file").get<std::string>();
+  (void)entry.at("written").get<double>();
+}
+
 }  // namespace
 
 EvaluationLog::EvaluationLog(fs::path directory, std::string monitor)
-    : directory_(std::move(directory)), monitor_(std::move(monitor)), is_upward_(is_upward_metric(monitor_) == true) {
+    : directory_(std::move(directory)), monitor_(std::move(monitor)) {
+  require_not_owned_by_another(file());
   create_directories_durably(directory_);
   require_writable(file());
   lock();
@@ -67,15 +82,13 @@ void EvaluationLog::read(std::istream& stream) {
     const Json earlier = Json::parse(stream);
     const auto monitored = earlier.at("monitor").get<std::string>();
     if (monitored == monitor_) {
+      test_set_ = earlier.value("test_set", "");
       evaluations_ = earlier.at("evaluations").get<std::vector<Json>>();
-      if (!evaluations_.empty()) {
-        last_file_ = evaluations_.back().at("file").get<std::string>();
-        last_written_ = evaluations_.back().at("written").get<double>();
-      }
       best_ = earlier.at("best");
+      for (const Json& each : evaluations_) require_entry(each);
       if (best_.is_null()) return;
-      best_value_ = best_.at(monitor_).get<double>();
-      best_file_ = directory_ / ("best" + fs::path(best_.at("file").get<std::string>()).extension().string());
+      require_entry(best_);
+      (void)best_.at(monitor_).get<double>();
       return;
     }
     problem = fmt::format("is of an evaluator with --monitor {}", printable(monitored));
@@ -85,74 +98,95 @@ void EvaluationLog::read(std::istream& stream) {
   throw DataError(fmt::format("{} {}; remove it, or give another --eval-dir", file().string(), problem));
 }
 
-/// An evaluator that was killed in add() may have written evaluation.json and not yet renamed its best model, or have
-/// left a model that evaluation.json does not know.
+/// An evaluator that was killed in add(), or failed there, may have written evaluation.json and not yet renamed its
+/// best model, or have left a model that evaluation.json does not know.
 void EvaluationLog::finish_last() const {
-  const bool is_last_best = !evaluations_.empty() && !best_.is_null() && evaluations_.back() == best_;
-  const std::string expected = is_last_best ? pending_name(last_written_, best_file_.extension()) : "";
-  std::error_code unknown;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory_, unknown)) {
+  const fs::path best = best_file();
+  const std::string expected = best_.is_null() ? "" : pending_name(best_.at("written").get<double>(), best.extension());
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(".best-")) continue;
-    if (name == expected) {
-      fs::rename(entry.path(), best_file_);
-    } else {
-      fs::remove(entry.path(), unknown);
-    }
+    const bool is_other_best = entry.path().stem() == "best" && is_model_file_name(name) && entry.path() != best;
+    if ((name.starts_with(".best-") && name != expected) || (is_other_best && !best_.is_null()))
+      old.push_back(entry.path());
   }
+  if (!expected.empty() && fs::exists(directory_ / expected)) {
+    fs::rename(directory_ / expected, best);
+    if (const int problem = sync_directory(directory_); problem != 0)
+      throw_io_error("cannot write " + best.string(), problem);
+  }
+  std::error_code unknown;
+  for (const fs::path& file : old) fs::remove(file, unknown);
 }
 
-bool EvaluationLog::ends_with(const ModelVersion& version) const {
-  return last_file_ == version.file.filename() && last_written_ == written(version);
+fs::path EvaluationLog::best_file() const {
+  if (best_.is_null()) return {};
+  return directory_ / ("best" + fs::path(best_.at("file").get<std::string>()).extension().string());
 }
 
-std::optional<fs::path> EvaluationLog::add(const ModelVersion& version, const Evaluation& evaluation,
-                                           const fs::path& copy) {
+std::optional<ModelVersion> EvaluationLog::best() const {
+  std::optional<ModelVersion> best = best_.is_null() ? std::nullopt : newest_model(best_file());
+  if (best) best->time_ms = static_cast<std::uint64_t>(std::llround(best_.at("written").get<double>() * 1000));
+  return best;
+}
+
+void EvaluationLog::add(const ModelVersion& version, const Evaluation& evaluation, const fs::path& copy) {
   const double now = wall_clock_seconds();
   const auto monitored = evaluation.logs.find(monitor_);
   if (monitored == evaluation.logs.end()) {
-    fs::remove(copy);
     throw UsageError(
         fmt::format("--monitor is '{}', but the model's evaluation has only {}", monitor_, describe(evaluation.logs)));
   }
-  Json entry = {{"file", version.file.filename().string()}, {"written", written(version)}};
+  if (!test_set_.empty() && evaluation.test_set != test_set_) {
+    throw UsageError(
+        fmt::format("{} is of another test set ({}) than this one ({}), whose values do not compare; remove "
+                    "it, or give another --eval-dir",
+                    file().string(), printable(test_set_), evaluation.test_set));
+  }
+  Json entry = {{"file", name_of(version)}, {"written", written(version)}};
+  if (!evaluations_.empty() && evaluations_.back().at("file") == entry["file"] &&
+      evaluations_.back().at("written") == entry["written"])
+    return finish_last();
   if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
   for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
-  const bool is_best = is_better(monitored->second);
-  const fs::path extension = version.file.extension();
-  const fs::path pending = directory_ / pending_name(written(version), extension);
-  if (is_best) {
-    best_value_ = monitored->second;
-    best_ = entry;
-    fs::rename(copy, pending);
-  } else {
-    fs::remove(copy);
+  const bool is_best = is_better(monitored->second, evaluation.upward.contains(monitor_));
+  const fs::path pending = directory_ / pending_name(written(version), version.file.extension());
+  if (is_best) fs::rename(copy, pending);
+  std::vector<Json> evaluations = evaluations_;
+  evaluations.push_back(entry);
+  Json best = is_best ? entry : best_;
+  const std::string text =
+      Json{{"monitor", monitor_}, {"test_set", evaluation.test_set}, {"best", best}, {"evaluations", evaluations}}.dump(
+          1) +
+      "\n";
+  try {
+    write_file_atomically(file(), std::as_bytes(std::span(text)));
+  } catch (const Error&) {
+    std::error_code unknown;
+    fs::remove(pending, unknown);  // a full disk has no room for it
+    throw;
   }
-  evaluations_.push_back(std::move(entry));
-  const std::string text = Json{{"monitor", monitor_}, {"best", best_}, {"evaluations", evaluations_}}.dump(1) + "\n";
-  write_file_atomically(file(), std::as_bytes(std::span(text)));
-  if (is_best) {
-    const fs::path best = directory_ / ("best" + extension.string());
-    fs::rename(pending, best);
-    if (!best_file_.empty() && best_file_ != best) fs::remove(best_file_);  // of another format
-    best_file_ = best;
-  }
+  test_set_ = evaluation.test_set;
+  evaluations_ = std::move(evaluations);
+  best_ = std::move(best);
+  finish_last();
   if (!events_) events_.emplace(directory_);
   const auto step = static_cast<std::int64_t>(evaluation.iterations.value_or(evaluations_.size()));
   for (const auto& [name, value] : evaluation.logs)
     events_->add_scalar("evaluation_" + name + "_vs_iterations", value, step, now);
   events_->flush();
-  return is_best ? std::optional(best_file_) : std::nullopt;
 }
 
 std::string EvaluationLog::describe_best() const {
-  return fmt::format("best {} {:.4f}, {}", monitor_, best_value_.value_or(std::nan("")),
+  return fmt::format("best {} {:.4f}, {}", monitor_, best_.is_null() ? std::nan("") : best_.at(monitor_).get<double>(),
                      best_.is_null() ? "none" : best_.at("file").get<std::string>());
 }
 
-bool EvaluationLog::is_better(double value) const {
+bool EvaluationLog::is_better(double value, bool is_upward) const {
   if (!std::isfinite(value)) return false;
-  return !best_value_ || (is_upward_ ? value > *best_value_ : value < *best_value_);
+  if (best_.is_null()) return true;
+  const auto best = best_.at(monitor_).get<double>();
+  return is_upward ? value > best : value < best;
 }
 
 }  // namespace lockstep

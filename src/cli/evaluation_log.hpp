@@ -13,31 +13,33 @@
 #include <filesystem>
 #include <istream>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
 struct Evaluation {
-  Logs logs;
+  Logs logs = {};
   std::optional<std::uint64_t> iterations = {};  ///< optimizer steps; unknown in a file that was not compiled
+  std::set<std::string> upward = {};             ///< names in `logs` of which a larger value is a better one
+  std::string test_set = {};                     ///< with a digest: values of different test sets are not compared
 };
 
 class EvaluationLog {
  public:
   /// Creates the directory, locks it and goes on from what an evaluator before this one has written. `monitor` is the
-  /// loss or metric of which the best model is kept. Throws PeerError if another evaluator writes there, DataError if
-  /// evaluation.json is damaged or of another metric, IoError.
+  /// loss or metric of which the best model is kept. Throws PeerError if another evaluator or a job writes there,
+  /// DataError if evaluation.json is damaged or of another metric, IoError.
   EvaluationLog(std::filesystem::path directory, std::string monitor);
 
-  /// Whether an evaluator before this one evaluated the file last.
-  [[nodiscard]] bool ends_with(const ModelVersion& version) const;
+  /// Takes the copy of the model that was evaluated, a durable one, if it is the best. Does nothing new for the version
+  /// that was evaluated last. An evaluator that is killed here, or fails, leaves evaluation.json and the best model of
+  /// one evaluation. Throws UsageError if the evaluation lacks the metric, or is of another test set than those before.
+  void add(const ModelVersion& version, const Evaluation& evaluation, const std::filesystem::path& copy);
 
-  /// Takes the copy of the model that was evaluated: it becomes the best, or is removed. Returns the file of the best
-  /// model if it is this one. An evaluator that is killed here leaves evaluation.json and the best model of one
-  /// evaluation to the next one. Throws UsageError if the evaluation lacks the metric.
-  std::optional<std::filesystem::path> add(const ModelVersion& version, const Evaluation& evaluation,
-                                           const std::filesystem::path& copy);
+  /// The best model, with the time of the file that was evaluated; none without one.
+  [[nodiscard]] std::optional<ModelVersion> best() const;
 
   [[nodiscard]] std::size_t size() const noexcept { return evaluations_.size(); }
   [[nodiscard]] std::string describe_best() const;
@@ -46,21 +48,18 @@ class EvaluationLog {
   using Json = nlohmann::ordered_json;
 
   [[nodiscard]] std::filesystem::path file() const { return directory_ / "evaluation.json"; }
+  [[nodiscard]] std::filesystem::path best_file() const;
   void lock();
   void read(std::istream& stream);
   void finish_last() const;
-  [[nodiscard]] bool is_better(double value) const;
+  [[nodiscard]] bool is_better(double value, bool is_upward) const;
 
   std::filesystem::path directory_;
   std::string monitor_;
-  bool is_upward_;
   FileDescriptor lock_;
+  std::string test_set_;  ///< empty: unknown
   std::vector<Json> evaluations_;
-  std::string last_file_;    ///< of an evaluator before this one
-  double last_written_ = 0;  ///< in seconds since 1970
-  std::optional<double> best_value_;
-  std::filesystem::path best_file_;
-  Json best_;
+  Json best_;  ///< null: none
   std::optional<EventFileWriter> events_;
 };
 

@@ -1,22 +1,19 @@
 // See exporters.hpp.
 #include "cli/exporters.hpp"
 
-#include "checkpoint/atomic_file.hpp"
+#include "cli/copy_durably.hpp"
 #include "core/file_system.hpp"
-
-#include <lockstep/core/error.hpp>
+#include "core/publish_directory.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
-#include <fstream>
-#include <ios>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -26,18 +23,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 20U;
-
-void copy_durably(const fs::path& from, const fs::path& target) {
-  std::ifstream source(from, std::ios::binary);
-  if (!source) throw_io_error("cannot read " + from.string(), errno);
-  AtomicFile file(target);
-  std::vector<char> piece(piece_bytes);
-  while (source.read(piece.data(), static_cast<std::streamsize>(piece.size())) || source.gcount() > 0)
-    file.write(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(source.gcount()))));
-  if (source.bad()) throw_io_error("cannot read " + from.string(), errno);
-  file.commit();
-}
+constexpr std::string_view temporary_prefix = ".exporting-";
 
 /// A server tells versions by the time of their files.
 void set_time(const fs::path& file, std::uint64_t time_ms) {
@@ -55,6 +41,24 @@ void remove_all_but(const fs::path& directory, std::size_t kept) {
   for (const NumberedDirectory& version : versions) fs::remove_all(version.path, unknown);
 }
 
+/// Whether an exporter was interrupted before it had written the model: nothing but hidden files is there.
+bool is_unfinished(const fs::path& directory) {
+  return std::all_of(fs::directory_iterator(directory), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    return entry.path().filename().string().starts_with('.');
+  });
+}
+
+/// Removes what interrupted exporters have left, so that it neither counts as a version nor takes the place of one.
+void remove_unfinished(const fs::path& directory) {
+  std::error_code unknown;  // one that stays is removed the next time
+  for (const NumberedDirectory& version : numbered_directories(directory)) {
+    if (is_unfinished(version.path)) fs::remove_all(version.path, unknown);
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with(temporary_prefix)) fs::remove_all(entry.path(), unknown);
+  }
+}
+
 /// Whether the highest version is this model's.
 bool is_exported(const std::vector<NumberedDirectory>& versions, const ModelVersion& version) {
   if (versions.empty()) return false;
@@ -64,19 +68,28 @@ bool is_exported(const std::vector<NumberedDirectory>& versions, const ModelVers
 
 }  // namespace
 
-void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version,
-                  const fs::path& file) {
+void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version) {
   if (std::ranges::find(settings.exporters, exporter) == settings.exporters.end()) return;
   const fs::path all = settings.directory / enum_name(exporter);
+  create_directories_durably(all);
+  remove_unfinished(all);
   const std::vector<NumberedDirectory> versions = numbered_directories(all);
   if (is_exported(versions, version)) return;
   // The highest number, also after a clock that was ahead: it is the one that is served and kept.
-  const std::uint64_t number =
-      versions.empty() ? version.time_ms : std::max(version.time_ms, versions.back().number + 1);
-  const fs::path target = all / std::to_string(number) / ("model" + version.file.extension().string());
-  create_directories_durably(target.parent_path());
-  copy_durably(file, target);
-  set_time(target, version.time_ms);
+  const std::string number =
+      std::to_string(versions.empty() ? version.time_ms : std::max(version.time_ms, versions.back().number + 1));
+  const fs::path temporary = all / (std::string(temporary_prefix) + number);
+  try {
+    fs::create_directory(temporary);
+    const fs::path copy = temporary / ("model" + version.file.extension().string());
+    copy_durably(version.file, copy);
+    set_time(copy, version.time_ms);
+    publish_directory(temporary, all / number);
+  } catch (const std::exception&) {
+    std::error_code unknown;
+    fs::remove_all(temporary, unknown);
+    throw;
+  }
   remove_all_but(all, settings.kept);
 }
 

@@ -34,10 +34,10 @@ struct EnumNames<Exporter> {
       {{Exporter::latest, "latest"}, {Exporter::best, "best"}, {Exporter::final, "final"}}};
 };
 
-/// Copies `file`, which has the content of `version`, to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest
-/// number there has it. NUMBER is the version's time in milliseconds, or more if there is a higher one. Removes the
-/// lowest numbers beyond those that are kept. Does nothing if the exporter is not chosen. Throws IoError.
-void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version,
-                  const std::filesystem::path& file);
+/// Copies the model to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest number there has it. NUMBER is the
+/// version's time in milliseconds, or more if there is a higher one. The directory appears whole and durable. Removes
+/// the lowest numbers beyond those that are kept, and what an interrupted exporter has left. Does nothing if the
+/// exporter is not chosen. Throws IoError or std::filesystem::filesystem_error; the versions before then stay.
+void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version);
 
 }  // namespace lockstep

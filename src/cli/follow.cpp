@@ -2,27 +2,31 @@
 #include "cli/follow.hpp"
 
 #include "checkpoint/newest_model.hpp"
+#include "cli/check_output.hpp"
+#include "cli/copy_durably.hpp"
 #include "core/clock.hpp"
 #include "core/file_system.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "options/read_value.hpp"
-#include "ownership/directory_record.hpp"
+#include "ownership/job_watch.hpp"
 
 #include <lockstep/core/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <cerrno>
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -32,38 +36,174 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::milliseconds look_interval{500};
-constexpr double grace_s = 10;  // for a job that is just being started, or that restarts with another launcher
+constexpr std::chrono::seconds retry_interval{2};
 
-enum class JobState { unknown, running, ended };
+/// The copy of a model while it is evaluated, because the job may replace the file meanwhile.
+class Candidate {
+ public:
+  explicit Candidate(fs::path file) : file_(std::move(file)) {}
+  ~Candidate() {
+    std::error_code unknown;  // it is gone if it became the best model
+    fs::remove(file_, unknown);
+  }
+  Candidate(const Candidate&) = delete;
+  Candidate& operator=(const Candidate&) = delete;
+  [[nodiscard]] const fs::path& file() const noexcept { return file_; }
 
-/// As the job's record in its model directory tells.
-JobState state_of_job(const fs::path& directory) {
-  const fs::path path = record_file_in(directory);
-  const FileDescriptor file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  if (!file.valid()) return JobState::unknown;
-  const std::optional<DirectoryRecord> record = read_record(file, path);
-  if (!record) return JobState::unknown;
-  return record->owner.has_finished ? JobState::ended : JobState::running;
-}
+ private:
+  fs::path file_;
+};
 
-/// Whether a process holds the directory's lock. Rarely asked, because asking takes the lock for a moment.
-bool is_held(const fs::path& directory) {
-  const FileDescriptor file = open_for_lock(record_file_in(directory));
-  return file.valid() && try_lock(file) == EWOULDBLOCK;
-}
+class Follower {
+ public:
+  Follower(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate)
+      : settings_(std::move(settings)),
+        evaluate_(evaluate),
+        log_(settings_.eval_dir, settings_.monitor),
+        job_(settings_.directory),
+        last_news_(monotonic_seconds()),
+        last_evaluation_(last_news_ - settings_.throttle) {}
 
-/// The newer of the job's newest model and its newest backup.
-std::optional<ModelVersion> newest_file(const FollowSettings& settings, const fs::path& backups) {
-  const std::optional<ModelVersion> model = newest_model(settings.directory);
-  const std::optional<ModelVersion> backup = newest_backup(backups);
+  void run();
+
+ private:
+  enum class Next { look_again, wait, end };
+
+  [[nodiscard]] Next look();
+  [[nodiscard]] std::optional<ModelVersion> newest_file(JobState job) const;
+  void evaluate(const ModelVersion& version);
+  [[nodiscard]] Next end(const std::optional<ModelVersion>& last);
+  [[nodiscard]] Next after_silence(JobState job, const std::optional<ModelVersion>& last);
+  void require_patience(const std::exception& error);
+
+  FollowSettings settings_;
+  const std::function<Evaluation(const fs::path& file)>& evaluate_;
+  EvaluationLog log_;
+  JobWatch job_;
+  std::optional<ModelVersion> seen_;  ///< evaluated, or left out
+  std::string damage_;                ///< why it was left out; empty: it was evaluated
+  double last_news_;
+  double last_evaluation_;
+  std::string problem_;        ///< that was told of and may pass
+  double problem_since_ = -1;  ///< below 0: there is none
+};
+
+/// The model that the job wrote last if the job has ended, else the newer of its newest model and its newest backup.
+std::optional<ModelVersion> Follower::newest_file(JobState job) const {
+  if ((job == JobState::ended || job == JobState::finished_before) && !job_.model().empty()) {
+    const fs::path file = settings_.directory / job_.model();
+    std::optional<ModelVersion> last = newest_model(file);
+    if (!last) throw IoError(fmt::format("the job has finished, but its model {} is not there", file.string()));
+    return last;
+  }
+  const std::optional<ModelVersion> model = newest_model(settings_.directory);
+  const std::optional<ModelVersion> backup = newest_backup(settings_.backups);
   if (!model || !backup) return model ? model : backup;
   return backup->time_ms > model->time_ms ? backup : model;
 }
 
-void leave_out(const ModelVersion& version, const fs::path& copy, const std::string& problem) {
-  std::error_code unknown;
-  fs::remove(copy, unknown);
-  log_warning(fmt::format("{} is left out: {}", version.file.string(), problem));
+void Follower::evaluate(const ModelVersion& version) {
+  const Candidate copy(settings_.eval_dir / (".candidate" + version.file.extension().string()));
+  const auto is_there = [&] { return newest_model(version.file) == version; };  // else the job has replaced it
+  try {
+    copy_durably(version.file, copy.file());
+  } catch (const IoError&) {
+    if (is_there()) throw;
+  }
+  if (!is_there()) return;
+  Evaluation found;
+  try {
+    found = evaluate_(copy.file());
+  } catch (const TestSetError&) {
+    throw;
+  } catch (const DataError& error) {
+    damage_ = error.what();
+    seen_ = version;
+    log_warning(fmt::format("{} is left out: {}", version.file.string(), damage_));
+    return;
+  }
+  const std::string step = found.iterations ? fmt::format(", step {}", *found.iterations) : "";
+  std::cout << printable(fmt::format("{}{}: {}", version.file.filename().string(), step, describe(found.logs)))
+            << std::endl;
+  ModelVersion content = version;
+  content.file = copy.file();
+  export_model(settings_.exports, Exporter::latest, content);
+  log_.add(version, found, copy.file());
+  if (const std::optional<ModelVersion> best = log_.best()) export_model(settings_.exports, Exporter::best, *best);
+  damage_.clear();
+  seen_ = version;
+}
+
+/// Exits with 0 only if the job's last model was evaluated.
+Follower::Next Follower::end(const std::optional<ModelVersion>& last) {
+  if (last && damage_.empty()) export_model(settings_.exports, Exporter::final, *last);
+  return Next::end;
+}
+
+Follower::Next Follower::after_silence(JobState job, const std::optional<ModelVersion>& last) {
+  last_news_ = monotonic_seconds();
+  const std::string found = log_.size() > 0 ? "; " + log_.describe_best() : "";
+  const std::string directory = settings_.directory.string();
+  if (job == JobState::finished_before) return end(last);
+  if (job == JobState::unknown) {
+    throw PeerError(
+        fmt::format("{} holds no record of a job, so nothing tells whether one runs or has ended; start the "
+                    "job, or the evaluator again if it still runs (a job in Python keeps no record there){}",
+                    directory, found));
+  }
+  if (!job_.may_be_running())
+    throw PeerError(fmt::format("no process trains in {}, and its job has not ended{}", directory, found));
+  log_info(fmt::format("still waiting for news in {}, where a job is running", directory));
+  return Next::wait;
+}
+
+Follower::Next Follower::look() {
+  const JobState job = job_.look();  // before the look for files: an ended job writes no more
+  const std::optional<ModelVersion> newest = newest_file(job);
+  const double now = monotonic_seconds();
+  if (newest && newest != seen_) {
+    if (now < last_evaluation_ + settings_.throttle && job != JobState::ended) return Next::wait;
+    evaluate(*newest);
+    last_evaluation_ = now;
+    last_news_ = monotonic_seconds();
+    return Next::look_again;
+  }
+  if (job == JobState::ended) return end(newest);
+  return now > last_news_ + settings_.timeout ? after_silence(job, newest) : Next::wait;
+}
+
+/// For a handler of errors that may pass. Tells of each once. Throws the error if no look has succeeded in time.
+void Follower::require_patience(const std::exception& error) {
+  const double now = monotonic_seconds();
+  if (problem_since_ < 0) problem_since_ = now;
+  if (now > problem_since_ + settings_.timeout) throw;
+  if (problem_ != error.what())
+    log_warning(fmt::format("{}; trying again for {:g} s", error.what(), settings_.timeout));
+  problem_ = error.what();
+  std::this_thread::sleep_for(retry_interval);
+}
+
+void Follower::run() {
+  log_info(fmt::format("waiting for models of {}", settings_.directory.string()));
+  for (Next next = Next::look_again; next != Next::end;) {
+    if (next == Next::wait) std::this_thread::sleep_for(look_interval);
+    // A file, a disk or a test set that is being replaced may be there again.
+    try {
+      next = look();
+      problem_since_ = -1;
+      problem_.clear();
+    } catch (const IoError& error) {
+      require_patience(error);
+    } catch (const DataError& error) {
+      require_patience(error);
+    } catch (const fs::filesystem_error& error) {
+      require_patience(error);
+    }
+  }
+  if (!damage_.empty()) throw DataError(fmt::format("the job's last model was not evaluated: {}", damage_));
+  if (!seen_) throw DataError(fmt::format("the job in {} has ended without a model", settings_.directory.string()));
+  std::cout << printable(fmt::format("The job has ended. {} evaluations; {}", log_.size(), log_.describe_best()))
+            << std::endl;
 }
 
 }  // namespace
@@ -128,7 +268,7 @@ std::vector<ProgramOption> follow_options(FollowSettings& settings) {
                   const OptionValue& given) { settings.exports.kept = read_whole<std::size_t>(given, 1, 10'000); }},
       {.name = "follow-timeout",
        .metavar = "S",
-       .help = "seconds without news after which a job that no\nprocess runs is given up",
+       .help = "seconds without news after which a job that no\nprocess runs is given up; also for errors to pass",
        .shown_default = "600",
        .set = seconds(settings.timeout)},
   };
@@ -147,63 +287,18 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
         "--follow-timeout need --follow MODEL_DIR");
 }
 
-void follow_job(const FollowSettings& settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
-  const fs::path backups = settings.backups.empty() ? settings.directory / "backup" : settings.backups;
-  const fs::path eval_dir = settings.eval_dir.empty() ? settings.directory / "eval" : settings.eval_dir;
-  EvaluationLog log(eval_dir, settings.monitor);
-  ExportSettings exports = settings.exports;
-  if (exports.directory.empty()) exports.directory = settings.directory / "export";
-  std::optional<ModelVersion> seen;
-  std::optional<ModelVersion> evaluated;
-  const double begin = monotonic_seconds();
-  double last_news = begin;
-  double last_evaluation = begin - settings.throttle;
-  bool has_run = false;
-  log_info(fmt::format("waiting for models of {}", settings.directory.string()));
-  while (true) {
-    const JobState job = state_of_job(settings.directory);  // before the look for files: an ended job writes no more
-    has_run = has_run || job == JobState::running;
-    const std::optional<ModelVersion> newest = newest_file(settings, backups);
-    const double now = monotonic_seconds();
-    if (newest && log.ends_with(*newest)) seen = newest;
-    if (newest && newest != seen && (now >= last_evaluation + settings.throttle || job != JobState::running)) {
-      last_evaluation = last_news = now;
-      seen = newest;
-      const fs::path copy = eval_dir / (".candidate" + newest->file.extension().string());
-      try {
-        fs::copy_file(newest->file, copy, fs::copy_options::overwrite_existing);  // the job may replace it meanwhile
-        const Evaluation found = evaluate(copy);
-        const std::string step = found.iterations ? fmt::format(", step {}", *found.iterations) : "";
-        std::cout << printable(fmt::format("{}{}: {}", newest->file.filename().string(), step, describe(found.logs)))
-                  << std::endl;
-        evaluated = newest;
-        export_model(exports, Exporter::latest, *newest, copy);
-        if (const std::optional<fs::path> best = log.add(*newest, found, copy))
-          export_model(exports, Exporter::best, *newest, *best);
-      } catch (const fs::filesystem_error& error) {  // a backup that was replaced before it was copied
-        leave_out(*newest, copy, error.what());
-      } catch (const DataError& error) {
-        leave_out(*newest, copy, error.what());
-      }
-      continue;
-    }
-    const bool is_settled = now > begin + grace_s || has_run || job == JobState::ended;
-    if (log.size() > 0 && job != JobState::running && is_settled) {
-      if (newest && (newest == evaluated || log.ends_with(*newest)))
-        export_model(exports, Exporter::final, *newest, newest->file);
-      break;
-    }
-    if (now > last_news + settings.timeout) {
-      last_news = now;
-      if (!is_held(settings.directory))
-        throw PeerError(fmt::format("no process trains in {}, and its job has not ended{}", settings.directory.string(),
-                                    log.size() > 0 ? "; " + log.describe_best() : ""));
-      log_info(fmt::format("still waiting for news in {}, where a job is running", settings.directory.string()));
-    }
-    std::this_thread::sleep_for(look_interval);
+void follow_job(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
+  if (settings.backups.empty()) settings.backups = settings.directory / "backup";
+  if (settings.eval_dir.empty()) settings.eval_dir = settings.directory / "eval";
+  if (settings.exports.directory.empty()) settings.exports.directory = settings.directory / "export";
+  // There, the best model would be taken for the job's newest one.
+  require_distinct({}, {{"--follow", settings.directory}, {"--follow-backups", settings.backups}},
+                   std::array{NamedFile{"--eval-dir", settings.eval_dir, true}});
+  try {
+    Follower(std::move(settings), evaluate).run();
+  } catch (const fs::filesystem_error& error) {
+    throw IoError(error.what());
   }
-  std::cout << printable(fmt::format("The job has ended. {} evaluations; {}", log.size(), log.describe_best()))
-            << std::endl;
 }
 
 }  // namespace lockstep

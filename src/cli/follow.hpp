@@ -6,6 +6,7 @@
 #include "cli/exporters.hpp"
 #include "cli/model_settings.hpp"
 
+#include <lockstep/core/error.hpp>
 #include <lockstep/training/options.hpp>
 
 #include <filesystem>
@@ -22,7 +23,7 @@ struct FollowSettings {
   std::string monitor = "loss";     ///< of which the best model is kept
   double throttle = 0;              ///< seconds from the begin of one evaluation to that of the next, at least
   ExportSettings exports = {};
-  double timeout = 600;  ///< seconds without a new file after which a job that nobody runs is given up
+  double timeout = 600;  ///< seconds without a new file, or with an error, after which a job is given up
 };
 
 /// The options that fill `settings`, which must outlive them.
@@ -31,12 +32,18 @@ struct FollowSettings {
 /// Throws UsageError if --model and --follow are both given, or options of --follow without it.
 void require_consistent(const FollowSettings& follow, const ModelSettings& settings);
 
-/// Evaluates each new file until the job has ended. Writes EVAL_DIR/evaluation.json, event files for TensorBoard, and
-/// the best model as "best.h5" or "best.keras", and exports models. Goes on from what is there, as an evaluator does
-/// whose pod is replaced. A file that cannot be evaluated is told of and left out. Throws PeerError if no job runs and
-/// none has ended in time, UsageError if no evaluation has the metric that is monitored, IoError, and what the
-/// constructor of EvaluationLog throws.
-void follow_job(const FollowSettings& settings,
-                const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
+/// The test set cannot be used. It may just be being written, so that is no fault of a model.
+class TestSetError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+/// Evaluates each new file until the job has ended, as the record of a job tells that finishes in this time. Writes
+/// EVAL_DIR/evaluation.json, event files for TensorBoard, and the best model as "best.h5" or "best.keras", and exports
+/// models. Goes on from what is there, as an evaluator does whose pod is replaced. A damaged model is told of and left
+/// out. Other errors of files and of the test set are told of once and tried again for the time of --follow-timeout.
+/// Throws PeerError if no job runs and none has ended in time, DataError if the job's last model is damaged, UsageError
+/// if no evaluation has the metric that is monitored, what has not passed, and what EvaluationLog throws.
+void follow_job(FollowSettings settings, const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 #include "data/npy.hpp"
 #include "options/read_value.hpp"
 #include "report/log_value.hpp"
+#include "session/data_digest.hpp"
+#include "training/metric_direction.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
@@ -74,6 +76,16 @@ std::vector<std::byte> to_npz(const Architecture& model, const std::vector<std::
   return make_zip(members);
 }
 
+/// Tells what is wrong with the test set from damage of a model.
+template <typename Work>
+void with_test_set(const Work& work) {
+  try {
+    work();
+  } catch (const DataError& error) {
+    throw TestSetError(error.what());
+  }
+}
+
 /// On every rank.
 Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSettings& settings, const Options& options,
                          const std::filesystem::path& file, bool tells_scale) {
@@ -83,14 +95,22 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
     if (saved) iterations = saved->saved_iterations;
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
-    test = load_test_data(options.data_dir, array_names(architecture));
-    check_inputs(test, options, architecture);
-    convert_targets(test, compile_options, architecture);
+    with_test_set([&] {
+      test = load_test_data(options.data_dir, array_names(architecture));
+      check_inputs(test, options, architecture);
+      convert_targets(test, compile_options, architecture);
+    });
     return compile_options;
   });
-  Logs logs = model.evaluate(test);
+  Evaluation found{.iterations = iterations};
+  with_test_set([&] { found.logs = model.evaluate(test); });
+  for (const auto& [name, value] : found.logs) {
+    if (is_upward_log(model.compile_options(), name).value_or(false)) found.upward.insert(name);
+  }
+  const std::string bytes = describe_bytes(test, options, model.architecture());
+  found.test_set = digest_of(test) + (bytes.empty() ? "" : ", " + bytes);
   if (tells_scale && model.is_chief()) tell_scale(file, model.architecture(), iterations, test, options);
-  return {.logs = std::move(logs), .iterations = iterations};
+  return found;
 }
 
 }  // namespace

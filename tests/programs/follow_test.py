@@ -1,20 +1,55 @@
 """`lockstep evaluate --follow`: an evaluator beside a job."""
 
+import errno
+import fcntl
 import json
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from model_file_support import COMPILED, SCALED, SHORT, ModelFileTest
-from support import DATA, TEMPORARY, USAGE, Running, eventually, program
+import data_files
+from model_file_support import COMPILED, SCALED, ModelFileTest
+from support import DATA, IO, TEMPORARY, USAGE, Ended, Running, eventually, library, program
+
+BRIEFLY = ("--follow-timeout", 1)  # of a job that had finished before: there may come another one
 
 
 class FollowTest(ModelFileTest):
-    def follow(self, *options: object) -> Running:
+    def follow(self, *options: object, **environment: str) -> Running:
         command = [program("lockstep"), "evaluate", "--data-dir", str(self.data), "--follow", str(self.model),
                    *map(str, options)]
-        return Running(command, self.cwd, {})
+        return Running(command, self.cwd, environment)
+
+    def follow_to_end(self, *options: object, **environment: str) -> Ended:
+        """Of a job that has finished."""
+        ended = self.follow(*options, *BRIEFLY, **environment).end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        return ended
+
+    def record(self, **fields: object) -> None:
+        """Writes what a job records in its model directory, as of a process elsewhere."""
+        record = {"job": "job-1", "process": "elsewhere-1-1-1", "has_begun": True, "has_finished": False} | fields
+        (self.model / ".lockstep.lock").write_text(json.dumps(record))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the lock of the model directory."""
+        with (self.model / ".lockstep.lock").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def put_model(self, made: Path) -> None:
+        """Replaces the job's model as a whole."""
+        new = self.model / ".new"
+        new.write_bytes(made.read_bytes())
+        new.rename(self.model / "model.keras")
+
+    def assert_says(self, running: Running, text: str) -> None:
+        self.assertTrue(eventually(lambda: text in running.stderr, 30), running.stderr)
 
     def evaluations(self) -> dict[str, Any]:
         read: dict[str, Any] = json.loads((self.model / "eval" / "evaluation.json").read_text())
@@ -48,24 +83,222 @@ class FollowTest(ModelFileTest):
 
     def test_a_job_that_has_ended_is_evaluated_once(self) -> None:
         self.model = self.trained("model.keras").parent
-        (self.model / "damaged.h5").write_bytes(b"no model")
-        ended = self.follow("--eval-dir", self.scratch / "there", "--follow-timeout", 1).end()
-        self.assertEqual((ended.code, len(ended.stdout.splitlines())), (TEMPORARY, 1), str(ended))  # the banner
-        self.assertIn(f"warning: {self.model / 'damaged.h5'} is left out: ", ended.stderr)
-        (self.model / "damaged.h5").unlink()
-        ended = self.follow("--eval-dir", self.scratch / "there", *SCALED).end()
-        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        (self.model / "damaged.h5").write_bytes(b"no model")  # not the one that the job wrote
+        ended = self.follow_to_end("--eval-dir", self.scratch / "there", *SCALED)
         self.assertIn("1 evaluations; best loss", ended.stdout)
+        self.assertNotIn("left out", ended.stderr)
         self.assertTrue((self.scratch / "there" / "best.keras").exists())
         self.assertFalse((self.model / "eval").exists())
+
+    def test_a_directory_without_a_record_has_no_job_that_ended(self) -> None:
+        """As of a job in Python, or of a volume that is gone."""
+        self.model = self.trained("model.keras").parent
+        (self.model / ".lockstep.lock").unlink()
+        (self.model / "damaged.h5").write_bytes(b"no model")
+        ended = self.follow("--export", "final", *BRIEFLY).end()
+        self.assertIn(f"warning: {self.model / 'damaged.h5'} is left out: ", ended.stderr)
+        (self.model / "damaged.h5").unlink()
+        ended = self.follow("--export", "final", *BRIEFLY).end()
+        self.assert_fails(ended, TEMPORARY, "holds no record of a job", "nothing tells whether", "best loss")
+        self.assertTrue((self.model / "eval" / "best.keras").exists())
+        self.assertFalse((self.model / "export").exists())
+
+    def test_a_record_that_cannot_be_read_ends_no_job(self) -> None:
+        made = self.trained("model.keras")
+        self.model.mkdir()
+        self.put_model(made)
+        (self.model / ".lockstep.lock").write_text("{")
+        self.assert_fails(self.follow(*BRIEFLY).end(), DATA, ".lockstep.lock is damaged")
+        follower = self.follow("--export", "final", "--follow-timeout", 60)
+        self.assert_says(follower, "is damaged: it is not the record of a job; remove it if no job uses this "
+                                   "directory any more; trying again for 60 s")
+        self.record()
+        follower.wait_for_output("model.keras, step")
+        self.assertIsNone(follower.process.poll(), "the job runs")
+        self.record(has_finished=True, model="model.keras")
+        ended = follower.end()
+        self.assertEqual((ended.code, ended.stderr.count("trying again")), (0, 1), str(ended))
+
+    def test_an_earlier_job_s_record_does_not_end_the_next_job(self) -> None:
+        second = self.trained("second.keras", "--seed", 7)
+        made = self.trained("model.keras")
+        earlier = made.read_bytes()
+        self.model = made.parent
+        follower = self.follow("--export", "final", "--follow-timeout", 8)
+        follower.wait_for_output("model.keras, step")  # the earlier job's model is evaluated
+        self.record()
+        with self.held():
+            self.assert_says(follower, "still waiting for news")
+            self.assertFalse((self.model / "export").exists())
+            self.put_model(second)
+            self.record(has_finished=True, model="model.keras")
+        ended = follower.end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        (final,) = (self.model / "export" / "final").glob("*/model.keras")
+        self.assertNotEqual(final.read_bytes(), earlier)
+        self.assertEqual(final.read_bytes(), second.read_bytes())
+
+    def test_a_test_set_that_is_being_written_costs_no_model(self) -> None:
+        self.model = self.trained("model.keras").parent
+        labels = self.data / data_files.TEST_LABELS
+        whole = labels.read_bytes()
+        labels.write_bytes(whole[:-1])
+        self.assert_fails(self.follow(*BRIEFLY).end(), DATA, labels.name)
+        follower = self.follow("--export", "final", "--follow-timeout", 8)
+        self.assert_says(follower, "trying again for 8 s")
+        labels.write_bytes(whole)
+        ended = follower.end()
+        self.assertEqual((ended.code, ended.stderr.count("trying again")), (0, 1), str(ended))
+        self.assertEqual(len(list((self.model / "export" / "final").glob("*/model.keras"))), 1)
+
+    def test_a_full_disk_costs_no_model(self) -> None:
+        made = self.trained("model.keras")
+        with self.mounted("256k") as disk:
+            self.model.mkdir()
+            follower = self.follow("--eval-dir", disk, "--follow-timeout", 60)
+            self.assert_says(follower, "waiting for models of")
+            filler = disk / "filler"
+            filler.write_bytes(bytes(256 * 1024 - 16 * 1024 - sum(each.stat().st_size for each in disk.iterdir())))
+            self.record()
+            self.put_model(made)
+            self.record(has_finished=True, model="model.keras")
+            self.assert_says(follower, "No space left on device")
+            filler.unlink()
+            ended = follower.end()
+            self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+            self.assertEqual((disk / "best.keras").read_bytes(), made.read_bytes())
+
+    def test_a_job_whose_last_model_cannot_be_evaluated(self) -> None:
+        self.model = self.trained("m.weights.h5").parent
+        self.assert_fails(self.follow(*BRIEFLY).end(), DATA, "the job's last model was not evaluated",
+                          "holds weights without the model")
+        self.model = self.trained("model.keras").parent
+        (self.model / "model.keras").unlink()
+        self.assert_fails(self.follow(*BRIEFLY).end(), IO, "its model", "model.keras is not there")
+
+    def test_the_best_of_a_metric_with_a_name_of_its_own(self) -> None:
+        made = self.trained("model.keras")
+        with self.config_changed(made) as config:
+            config["compile_config"]["metrics"] = [
+                {"module": "keras.metrics", "class_name": "SparseCategoricalAccuracy", "registered_name": None,
+                 "config": {"name": "hits", "dtype": "float32"}}]
+        self.model = made.parent
+        self.follow_to_end("--monitor", "hits")
+        found = self.evaluations()
+        found["best"]["hits"] = found["evaluations"][0]["hits"] = 1.5
+        (self.model / "eval" / "evaluation.json").write_text(json.dumps(found))
+        os.utime(made)
+        self.assertIn("best hits 1.5", self.follow_to_end("--monitor", "hits").stdout)
+
+    def test_values_of_two_test_sets_are_not_compared(self) -> None:
+        self.model = self.trained("model.keras").parent
+        self.follow_to_end()
+        before = (self.model / "eval" / "evaluation.json").read_bytes()
+        data_files.write_idx(self.data, test=30)
+        self.assert_fails(self.follow(*BRIEFLY).end(), USAGE, "of another test set", "40 examples", "30 examples",
+                          "--eval-dir")
+        self.assertEqual((self.model / "eval" / "evaluation.json").read_bytes(), before)
+
+    def test_a_job_s_directory_is_no_evaluator_s(self) -> None:
+        self.model = self.trained("model.keras").parent
+        files = sorted(self.model.iterdir())
+        self.assert_fails(self.follow("--eval-dir", self.model).end(), USAGE, "--eval-dir would overwrite")
+        other, self.model = self.model, self.scratch / "another"
+        self.model.mkdir()
+        self.record()
+        with self.held():
+            running, self.model = self.model, other
+            self.assert_fails(self.follow("--eval-dir", running).end(), TEMPORARY, "belongs to job job-1")
+        self.assertEqual([path.name for path in running.iterdir()], [".lockstep.lock"])
+        self.assertEqual(sorted(self.model.iterdir()), files)
+
+    def test_a_job_on_a_file_system_without_locks_may_be_running(self) -> None:
+        self.model.mkdir()
+        self.record()
+        follower = self.follow(*BRIEFLY, LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_NO_LOCKS=str(self.model))
+        self.assert_says(follower, "still waiting for news")
+        self.record(has_finished=True)
+        self.assert_fails(follower.end(), DATA, "has ended without a model")
+
+    def test_another_program_s_lock_is_no_job(self) -> None:
+        trained = self.start("--model", self.plain, *COMPILED, "--epochs", 100_000, "--backup-save-freq", 50)
+        self.assertTrue(eventually(lambda: any(self.model.glob("backup/fit-*.h5")), 30))
+        trained.process.kill()
+        trained.end()
+        with self.held():
+            self.assert_fails(self.follow(*BRIEFLY).end(), TEMPORARY, f"no process trains in {self.model}")
+
+    def test_file_names_of_other_encodings_and_times_before_1970(self) -> None:
+        self.model = self.trained("model.keras").parent
+        os.rename(os.fsencode(self.model / "model.keras"), os.fsencode(self.model) + b"/m\xff.keras")
+        old = self.model / "old.keras"
+        old.write_bytes(b"no model")
+        os.utime(old, (-1000, -1000))
+        self.record(has_finished=True)
+        ended = self.follow_to_end()
+        self.assertNotIn("left out", ended.stderr)
+        self.assertEqual(self.evaluations()["best"]["file"], "m\ufffd.keras")
+        self.follow_to_end()
+        self.assertEqual(len(self.evaluations()["evaluations"]), 1)
+
+    def test_what_failed_exports_leave_is_no_version(self) -> None:
+        made = self.trained("model.keras")
+        self.model = made.parent
+        best = self.model / "export" / "best"
+        for number in (1, 2, 3):
+            (best / str(number)).mkdir(parents=True)
+            (best / str(number) / "model.keras").write_bytes(b"a version")
+        for number in (4, 5, 6, 9999999999999):
+            (best / str(number)).mkdir()
+        (best / ".exporting-7").mkdir()
+        (best / "4" / ".model.keras.0123abcd.tmp").touch()
+        self.follow_to_end("--export", "best", "--exports-to-keep", 4)
+        version = str(made.stat().st_mtime_ns // 1_000_000)
+        self.assertEqual(sorted(path.name for path in best.iterdir()), sorted(["1", "2", "3", version]))
+
+    def test_an_export_that_failed_is_made_up_for(self) -> None:
+        """By the same evaluator, and by the next one."""
+        made = self.trained("model.keras")
+        self.model = made.parent
+        exported = self.model / "export"
+        fault = {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(exported),
+                 "LOCKSTEP_TEST_FAULT": f"1 {errno.EIO}", "LOCKSTEP_TEST_FAULT_CALL": "rename"}
+        ended = self.follow_to_end("--export", "best,final", **fault,
+                                   LOCKSTEP_TEST_FAULT_ONCE=str(self.scratch / "once"))
+        self.assertEqual(ended.stderr.count("Input/output error"), 1, str(ended))
+        for name in ("best", "final"):
+            self.assertEqual([path.read_bytes() for path in exported.glob(f"{name}/*/*")], [made.read_bytes()])
+            self.assertEqual(len(list((exported / name).iterdir())), 1)
+        os.utime(made)
+        path = self.model / "eval" / "evaluation.json"
+        found = json.loads(path.read_text())
+        found["best"]["loss"] = found["evaluations"][0]["loss"] = 1e9
+        path.write_text(json.dumps(found))
+        fault["LOCKSTEP_TEST_READ_ONLY"] = str(self.scratch / "once")
+        self.assertEqual(self.follow("--export", "best", *BRIEFLY, **fault).end().code, IO)
+        self.follow_to_end("--export", "best")
+        self.assertIn(str(made.stat().st_mtime_ns // 1_000_000), [path.name for path in (exported / "best").iterdir()])
+
+    def test_files_are_durable_before_they_have_their_names(self) -> None:
+        self.model = self.trained("model.keras").parent
+        trace = self.scratch / "trace"
+        self.follow_to_end("--export", "best", LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_TRACE=str(trace),
+                           LOCKSTEP_TEST_WATCH=str(self.model))
+        calls = trace.read_text().splitlines()
+        (synced,) = [call for call in calls if call.startswith("fsync ..candidate.keras.")]
+        self.assertLess(calls.index(synced), calls.index("rename .candidate.keras"))
+        (renamed,) = [call for call in calls if call.startswith("rename .exporting-")]
+        self.assertLess(calls.index("fsync model.keras"), calls.index(renamed))
+        self.assertIn("fsync best", calls[calls.index(renamed):])
+        (pending,) = [call for call in calls if call.startswith("rename .best-")]
+        self.assertIn("fsync eval", calls[calls.index(pending):])
 
     def test_models_are_exported(self) -> None:
         self.model = self.trained("model.keras").parent
         path = self.model / "eval" / "evaluation.json"
 
         def follow(*options: object) -> None:
-            ended = self.follow(*SCALED, "--export", "latest,best,final", "--exports-to-keep", 2, *options).end()
-            self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+            self.follow_to_end(*SCALED, "--export", "latest,best,final", "--exports-to-keep", 2, *options)
 
         def exported(name: str) -> list[int]:
             return sorted(int(each.name) for each in (self.model / "export" / name).iterdir())
@@ -99,18 +332,17 @@ class FollowTest(ModelFileTest):
 
     def test_an_evaluator_that_is_started_again_goes_on(self) -> None:
         self.model = self.trained("model.keras").parent
-        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        self.follow_to_end(*SCALED)
         path = self.model / "eval" / "evaluation.json"
         first = path.read_bytes()
         best = (self.model / "eval" / "best.keras").read_bytes()
-        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        self.follow_to_end(*SCALED)
         self.assertEqual(path.read_bytes(), first, "the file has not changed since")
         found = self.evaluations()
         found["best"]["loss"] = found["evaluations"][0]["loss"] = 1e-9
         path.write_text(json.dumps(found))
         os.utime(self.model / "model.keras")
-        ended = self.follow(*SCALED).end()
-        self.assertEqual(ended.code, 0, str(ended))
+        ended = self.follow_to_end(*SCALED)
         self.assertIn("2 evaluations; best loss 0.0000", ended.stdout)
         self.assertEqual(self.evaluations()["best"], found["best"])
         self.assertEqual((self.model / "eval" / "best.keras").read_bytes(), best)
@@ -122,7 +354,7 @@ class FollowTest(ModelFileTest):
     def test_an_evaluator_that_was_killed_as_it_found_the_best_model(self) -> None:
         """Before it wrote evaluation.json, and after that."""
         self.model = self.trained("model.keras").parent
-        self.assertEqual(self.follow(*SCALED).end().code, 0)
+        self.follow_to_end(*SCALED)
         best = self.model / "eval" / "best.keras"
         content = best.read_bytes()
         pending = best.with_name(f".best-{self.evaluations()['best']['written']:.3f}.keras")
@@ -132,7 +364,7 @@ class FollowTest(ModelFileTest):
                 unknown.write_bytes(b"not evaluated")
                 if is_written:
                     best.rename(pending)
-                self.assertEqual(self.follow(*SCALED).end().code, 0)
+                self.follow_to_end(*SCALED)
                 self.assertEqual(best.read_bytes(), content)
                 self.assertFalse(pending.exists() or unknown.exists())
 
@@ -150,8 +382,9 @@ class FollowTest(ModelFileTest):
 
     def test_a_job_that_nobody_runs_is_given_up(self) -> None:
         self.model.mkdir()
-        ended = self.follow("--follow-timeout", 1).end()
-        self.assert_fails(ended, TEMPORARY, f"no process trains in {self.model}", "its job has not ended")
+        self.record()
+        self.assert_fails(self.follow(*BRIEFLY).end(), TEMPORARY, f"no process trains in {self.model}",
+                          "its job has not ended")
 
     def test_wrong_usage(self) -> None:
         model = self.trained("model.keras")
