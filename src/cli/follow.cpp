@@ -56,9 +56,11 @@ class Candidate {
 
 class Follower {
  public:
-  Follower(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate)
+  Follower(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate,
+           const std::function<void()>& report_busy)
       : settings_(std::move(settings)),
         evaluate_(evaluate),
+        report_busy_(report_busy),
         log_(settings_.eval_dir, settings_.monitor),
         job_(settings_.directory),
         last_news_(monotonic_seconds()),
@@ -78,6 +80,7 @@ class Follower {
 
   FollowSettings settings_;
   const std::function<Evaluation(const fs::path& file)>& evaluate_;
+  const std::function<void()>& report_busy_;
   EvaluationLog log_;
   JobWatch job_;
   std::optional<ModelVersion> seen_;  ///< evaluated, or left out
@@ -187,6 +190,7 @@ void Follower::run() {
   log_info(fmt::format("waiting for models of {}", settings_.directory.string()));
   for (Next next = Next::look_again; next != Next::end;) {
     if (next == Next::wait) std::this_thread::sleep_for(look_interval);
+    report_busy_();
     // A file, a disk or a test set that is being replaced may be there again.
     try {
       next = look();
@@ -287,7 +291,8 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
         "--follow-timeout need --follow MODEL_DIR");
 }
 
-void follow_job(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate) {
+void follow_job(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate,
+                const std::function<void()>& report_busy) {
   if (settings.backups.empty()) settings.backups = settings.directory / "backup";
   if (settings.eval_dir.empty()) settings.eval_dir = settings.directory / "eval";
   if (settings.exports.directory.empty()) settings.exports.directory = settings.directory / "export";
@@ -295,7 +300,7 @@ void follow_job(FollowSettings settings, const std::function<Evaluation(const fs
   require_distinct({}, {{"--follow", settings.directory}, {"--follow-backups", settings.backups}},
                    std::array{NamedFile{"--eval-dir", settings.eval_dir, true}});
   try {
-    Follower(std::move(settings), evaluate).run();
+    Follower(std::move(settings), evaluate, report_busy).run();
   } catch (const fs::filesystem_error& error) {
     throw IoError(error.what());
   }

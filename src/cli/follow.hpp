@@ -43,7 +43,9 @@ class TestSetError : public DataError {
 /// models. Goes on from what is there, as an evaluator does whose pod is replaced. A damaged model is told of and left
 /// out. Other errors of files and of the test set are told of once and tried again for the time of --follow-timeout.
 /// Throws PeerError if no job runs and none has ended in time, DataError if the job's last model is damaged, UsageError
-/// if no evaluation has the metric that is monitored, what has not passed, and what EvaluationLog throws.
-void follow_job(FollowSettings settings, const std::function<Evaluation(const std::filesystem::path& file)>& evaluate);
+/// if no evaluation has the metric that is monitored, what has not passed, and what EvaluationLog throws. Calls
+/// `report_busy` at each look.
+void follow_job(FollowSettings settings, const std::function<Evaluation(const std::filesystem::path& file)>& evaluate,
+                const std::function<void()>& report_busy);
 
 }  // namespace lockstep

@@ -130,9 +130,10 @@ void evaluate(std::span<const std::string> args) {
   if (!follow.directory.empty()) {
     if (strategy.num_workers() > 1)
       throw UsageError("lockstep evaluate --follow is one process; start it without mpirun");
-    follow_job(follow, [&](const std::filesystem::path& file) {
-      return evaluate_file(strategy, settings, options, file, false);
-    });
+    follow_job(
+        follow,
+        [&](const std::filesystem::path& file) { return evaluate_file(strategy, settings, options, file, false); },
+        [&] { strategy.report_busy(); });
     return;
   }
   const Logs logs = evaluate_file(strategy, settings, options, settings.model, true).logs;
