@@ -77,15 +77,15 @@ struct TemporaryDirectory {
 
 }  // namespace
 
-void write_saved_model(const fs::path& model, const fs::path& directory) {
+void write_saved_model(const fs::path& model, const fs::path& target) {
   std::error_code error;
-  if (fs::exists(fs::symlink_status(directory, error))) {
-    throw UsageError(fmt::format("--output {} exists, and a SavedModel is a new directory; choose another name",
-                                 directory.string()));
+  if (fs::exists(fs::symlink_status(target, error))) {
+    throw UsageError(
+        fmt::format("--output {} exists, and a SavedModel is a new directory; choose another name", target.string()));
   }
-  create_directories_durably(directory_of(directory));
+  create_directories_durably(directory_of(target));
   // Keras writes many files. The directory gets its name when all of them are there.
-  const fs::path temporary = directory_of(directory) / temporary_name(directory.filename().string());
+  const fs::path temporary = directory_of(target) / temporary_name(target.filename().string());
   const TemporaryDirectory removed{temporary};
   const int code = run_python(model, temporary);
   if (code == has_no_keras) {
@@ -95,10 +95,10 @@ void write_saved_model(const fs::path& model, const fs::path& directory) {
   }
   if (code == has_failed_call) {
     throw IoError(
-        fmt::format("Keras could not read {} or write {}; its message is above", model.string(), directory.string()));
+        fmt::format("Keras could not read {} or write {}; its message is above", model.string(), target.string()));
   }
   if (code != 0) throw DataError(fmt::format("Keras could not export {}; its message is above", model.string()));
-  publish_directory(temporary, directory);
+  publish_directory(temporary, target);
 }
 
 }  // namespace lockstep
