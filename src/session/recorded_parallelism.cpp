@@ -1,6 +1,7 @@
 // See recorded_parallelism.hpp.
 #include "session/recorded_parallelism.hpp"
 
+#include "core/process_identity.hpp"
 #include "ownership/directory_record.hpp"
 #include "session/read_on_chief.hpp"
 
@@ -33,6 +34,7 @@ std::string recorded_sharding(RunContext& run_context, const std::string& model)
   run_on_chief(run_context, [&] {
     const std::optional<DirectoryRecord> record = find_record(run_context.options().model_dir);
     if (!record || record->owner.job != run_context.identity().job) return;
+    if (record->process == process_identity()) return;  // another model of this program chose it
     const std::string key = key_of(run_context, model);
     if (record->owner.parallelism.starts_with(key)) code = record->owner.parallelism.substr(key.size());
   });
