@@ -13,12 +13,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <span>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 namespace fs = std::filesystem;
@@ -65,13 +63,9 @@ void EvaluationLog::lock() {
   lock_ = FileDescriptor(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (!lock_.valid()) throw_io_error("cannot create " + path.string(), errno);
   constexpr double patience_s = 10;  // the evaluator that this one replaces may be ending
-  const double begin = monotonic_seconds();
-  while (try_lock(lock_) == EWOULDBLOCK) {
-    if (monotonic_seconds() > begin + patience_s) {
-      throw PeerError("another evaluator writes to " + directory_.string() +
-                      "; wait for it to end, or give another --eval-dir");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (try_lock(lock_, patience_s) == EWOULDBLOCK) {
+    throw PeerError("another evaluator writes to " + directory_.string() +
+                    "; wait for it to end, or give another --eval-dir");
   }
 }
 

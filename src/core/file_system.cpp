@@ -1,6 +1,8 @@
 // See file_system.hpp.
 #include "core/file_system.hpp"
 
+#include "core/clock.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
@@ -10,9 +12,11 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -79,6 +83,17 @@ int try_lock(const FileDescriptor& file) {
     result = flock(file.number(), LOCK_EX | LOCK_NB);
   } while (result != 0 && errno == EINTR);
   return result == 0 ? 0 : errno;
+}
+
+int try_lock(const FileDescriptor& file, double seconds) {
+  constexpr std::chrono::milliseconds pause{50};
+  const double begin = monotonic_seconds();
+  int error = try_lock(file);
+  while (error == EWOULDBLOCK && monotonic_seconds() <= begin + seconds) {
+    std::this_thread::sleep_for(pause);
+    error = try_lock(file);
+  }
+  return error;
 }
 
 int sync_directory(const fs::path& directory) {

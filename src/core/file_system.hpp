@@ -36,6 +36,9 @@ class NoSpaceError : public IoError {
 /// the errno of a file system without locks.
 [[nodiscard]] int try_lock(const FileDescriptor& file);
 
+/// Tries it for so many seconds, since the process that holds the lock may be ending.
+[[nodiscard]] int try_lock(const FileDescriptor& file, double seconds);
+
 /// Makes the names in a directory durable. Returns 0 or errno. Some network file systems cannot synchronize directories
 /// and return EINVAL, which is not an error.
 [[nodiscard]] int sync_directory(const std::filesystem::path& directory);

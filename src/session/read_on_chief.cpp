@@ -5,6 +5,7 @@
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"
 #include "checkpoint/model_serialization.hpp"
+#include "core/error_of_code.hpp"
 #include "core/regular_file.hpp"
 #include "ownership/finished_job.hpp"
 
@@ -28,16 +29,6 @@ namespace {
 /// What the chief sends first: one of these, or the exit code of its error.
 constexpr std::uint64_t nothing = 0;
 constexpr std::uint64_t found = 1;
-
-[[noreturn]] void fail(std::uint64_t code, const std::string& message) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::usage: throw UsageError(message);
-    case ExitCode::data: throw DataError(message);
-    case ExitCode::io: throw IoError(message);
-    case ExitCode::temporary: throw PeerError(message);
-    default: throw InternalError(message);
-  }
-}
 
 /// Broadcasts from the chief. Each call pairs with one call of the other ranks' `receiver`, of the same size.
 ByteSink sender(RunContext& run_context) {
@@ -83,7 +74,7 @@ std::optional<LoadedModel> read_on_chief(RunContext& run_context,
   const std::uint64_t outcome = read_number(source).value();
   if (outcome == nothing) return std::nullopt;
   std::string text = read_text(source).value();
-  if (outcome != found) fail(outcome, text);
+  if (outcome != found) throw_error_of_code(outcome, text);
   auto model = read_model(source, text).value();
   return LoadedModel{std::move(text), std::move(model)};
 }

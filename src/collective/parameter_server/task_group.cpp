@@ -1,6 +1,8 @@
 // See task_group.hpp.
 #include "collective/parameter_server/task_group.hpp"
 
+#include "core/error_of_code.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -14,17 +16,6 @@ namespace {
 constexpr int poll_ms = 10;
 constexpr int idle_poll_ms = 100;
 constexpr double idle_s = 0.1;
-
-/// Throws the kind of error that ends a process with this code.
-[[noreturn]] void fail(int code, const std::string& message) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::usage: throw UsageError(message);
-    case ExitCode::data: throw DataError(message);
-    case ExitCode::io: throw IoError(message);
-    case ExitCode::temporary: throw PeerError(message);
-    default: throw InternalError(message);
-  }
-}
 
 }  // namespace
 
@@ -181,7 +172,8 @@ void TaskGroup::require_no_failure() const {
   for (std::size_t task = 0; task < workers() + servers(); ++task) {
     const auto& goodbye = links_->goodbye_of(task);
     if (goodbye && !goodbye->message.empty())
-      fail(goodbye->code, fmt::format("{} ended: {}", name_of(task), goodbye->message));
+      throw_error_of_code(static_cast<std::uint64_t>(goodbye->code),
+                          fmt::format("{} ended: {}", name_of(task), goodbye->message));
     if (goodbye && goodbye->code != 0 && task >= workers())
       throw PeerError(fmt::format("lost {}: it has ended", name_of(task)));
   }

@@ -1,5 +1,4 @@
 // See csv_logger.hpp.
-#include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/file_descriptor.hpp"
 #include "core/file_system.hpp"
@@ -15,7 +14,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -24,7 +22,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 namespace lockstep {
@@ -66,13 +63,9 @@ void CSVLogger::on_train_begin(Model& model) {
     throw IoError(filename_.string() + " cannot be written; name a file in a directory that exists and is writable");
   }
   constexpr double patience_s = 5;  // an earlier generation of the job may be ending
-  const double begin = monotonic_seconds();
-  while (try_lock(*lock_) == EWOULDBLOCK) {
-    if (monotonic_seconds() > begin + patience_s) {
-      throw PeerError(filename_.string() +
-                      " is being written by another process; wait for it to end, or name another file");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (try_lock(*lock_, patience_s) == EWOULDBLOCK) {
+    throw PeerError(filename_.string() +
+                    " is being written by another process; wait for it to end, or name another file");
   }
   (void)sync_directory(directory_of(filename_));  // where it cannot be, a resumed run tells of the lost log
   bytes_ = 0;
