@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,15 +38,26 @@ class Connection {
   [[nodiscard]] short events() const noexcept;
 
   /// Sends as much as possible without blocking and queues the rest. More than 512 MiB in the queue breaks the
-  /// connection, because the peer does not read.
-  void send(SharedBytes bytes);
+  /// connection, because the peer does not read. The `borrowed` bytes follow: they must not change until they are
+  /// sent, and count as nothing in the queue.
+  void send(SharedBytes bytes, std::vector<std::span<const std::byte>> borrowed = {});
   void flush();
   [[nodiscard]] bool is_flushed() const noexcept { return queue_.empty(); }
+  /// Not counting borrowed bytes.
   [[nodiscard]] std::size_t unsent_bytes() const noexcept { return unsent_; }
 
   /// Returns the complete frames that have arrived, including those that arrived before the connection broke. Reads at
   /// most 64 KiB per call, so that one peer cannot starve the others.
   [[nodiscard]] std::vector<Frame> receive();
+
+  /// receive() in two steps: read() once, then next() until it returns no frame. Of a body that the placer has placed,
+  /// read() reads up to 4 MiB.
+  void read();
+  [[nodiscard]] std::optional<Frame> next(const Placer& placer = {});
+
+  /// From now on the connection uses no memory of others: it copies what it has not sent yet, and buffers a body that
+  /// is being placed.
+  void detach();
 
   /// Shuts down the sending direction; the peer reads end of file.
   void end_sending() noexcept;
@@ -53,13 +66,19 @@ class Connection {
   [[nodiscard]] bool has_valid_magic() const noexcept { return has_valid_magic_; }
 
  private:
+  struct Outgoing {
+    SharedBytes bytes;
+    std::vector<std::span<const std::byte>> borrowed;
+  };
+
   void fail(std::string problem);
 
   Socket socket_;
   FrameReader reader_;
-  std::deque<SharedBytes> queue_;
+  std::deque<Outgoing> queue_;
   std::size_t sent_of_first_ = 0;
-  std::size_t unsent_ = 0;
+  std::size_t unsent_ = 0;  ///< bytes of its own in the queue
+  std::string end_;         ///< why nothing more arrives; empty while more may
   std::string problem_;
   std::string first_bytes_;  ///< compared with the magic
   bool has_valid_magic_ = false;

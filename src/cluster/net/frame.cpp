@@ -32,15 +32,18 @@ Integer integer_at(std::string_view text) {
 
 }  // namespace
 
-std::string encode(const Frame& frame) {
-  if (frame.body.size() > std::numeric_limits<std::uint32_t>::max()) {
-    throw InternalError(fmt::format("a message of {} bytes is too long for a frame", frame.body.size()));
+std::string encode(const Frame& frame) { return encode(frame, 0); }
+
+std::string encode(const Frame& frame, std::size_t rest_bytes) {
+  const std::size_t body_bytes = frame.body.size() + rest_bytes;
+  if (body_bytes > std::numeric_limits<std::uint32_t>::max()) {
+    throw InternalError(fmt::format("a message of {} bytes is too long for a frame", body_bytes));
   }
   std::string bytes(frame_magic);
   bytes.reserve(header_bytes + frame.body.size());
   append(bytes, frame_version);
   append(bytes, frame.kind);
-  append(bytes, static_cast<std::uint32_t>(frame.body.size()));
+  append(bytes, static_cast<std::uint32_t>(body_bytes));
   bytes += frame.body;
   return bytes;
 }
@@ -70,15 +73,73 @@ void FrameReader::check_header() const {
   }
 }
 
-std::optional<Frame> FrameReader::next() {
+std::optional<Frame> FrameReader::next(const Placer& placer) {
+  if (placed_.bytes > 0) {
+    if (placed_.received < placed_.bytes) return std::nullopt;
+    return std::exchange(placed_, {}).frame;
+  }
   const std::string_view rest = std::string_view(buffer_).substr(consumed_bytes_);
   if (rest.size() < header_bytes) return std::nullopt;
   check_header();
   const auto length = integer_at<std::uint32_t>(rest.substr(8));
-  if (rest.size() - header_bytes < length) return std::nullopt;
-  Frame frame{integer_at<std::uint16_t>(rest.substr(6)), std::string(rest.substr(header_bytes, length))};
+  const auto kind = integer_at<std::uint16_t>(rest.substr(6));
+  const std::string_view body = rest.substr(header_bytes, length);
+  if (body.size() < length) {
+    if (placer.find && body.size() >= placer.beginning_bytes) place(placer, kind, body, length);
+    return std::nullopt;
+  }
   consumed_bytes_ += header_bytes + length;
-  return frame;
+  return Frame{kind, std::string(body)};
+}
+
+void FrameReader::place(const Placer& placer, std::uint16_t kind, std::string_view body, std::size_t length) {
+  const std::string_view beginning = body.substr(0, placer.beginning_bytes);
+  Places places = placer.find(kind, beginning);
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> place : places) bytes += place.size();
+  if (bytes != length - beginning.size()) return;
+  placed_.frame.kind = kind;
+  placed_.frame.body = beginning;
+  placed_.frame.is_placed = true;
+  placed_.places = std::move(places);
+  placed_.bytes = bytes;
+  body.remove_prefix(beginning.size());
+  for (const std::span<std::byte> place : missing()) {
+    const std::size_t buffered = std::min(place.size(), body.size());
+    std::copy_n(std::as_bytes(std::span(body)).begin(), buffered, place.begin());
+    body.remove_prefix(buffered);
+    filled(buffered);
+  }
+  buffer_.clear();
+  consumed_bytes_ = 0;
+}
+
+Places FrameReader::missing() const {
+  Places missing;
+  if (placed_.bytes == 0) return missing;
+  std::size_t skipped = placed_.received;
+  for (const std::span<std::byte> place : placed_.places) {
+    const std::size_t bytes = std::min(skipped, place.size());
+    if (bytes < place.size()) missing.push_back(place.subspan(bytes));
+    skipped -= bytes;
+  }
+  return missing;
+}
+
+void FrameReader::filled(std::size_t bytes) { placed_.received += bytes; }
+
+void FrameReader::forget_places() {
+  if (placed_.bytes == 0) return;
+  std::string bytes = encode(placed_.frame, placed_.bytes);
+  std::size_t rest = placed_.received;
+  for (const std::span<std::byte> place : placed_.places) {
+    const std::span<std::byte> received = place.first(std::min(rest, place.size()));
+    bytes.append(reinterpret_cast<const char*>(received.data()), received.size());
+    rest -= received.size();
+  }
+  placed_ = {};
+  buffer_.replace(0, consumed_bytes_, bytes);
+  consumed_bytes_ = 0;
 }
 
 BodyWriter& BodyWriter::number(std::uint64_t value) {

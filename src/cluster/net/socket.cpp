@@ -10,8 +10,10 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -100,6 +102,44 @@ bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 /// True if the errno is about the connection, false if it means a bug in this program.
 bool is_of_connection(int error) {
   return error != EBADF && error != ENOTSOCK && error != EFAULT && error != EINVAL && error != ENOTCONN;
+}
+
+/// Calls `call`, which transfers by a msghdr, until all parts are complete or it would block.
+template <typename Byte, typename Call>
+Transfer transfer_parts(std::span<std::span<Byte>> parts, const char* name, const Call& call) {
+  Transfer result;
+  while (true) {
+    while (!parts.empty() && parts.front().empty()) parts = parts.subspan(1);
+    if (parts.empty()) return result;
+    std::array<iovec, 8> entries{};
+    const std::size_t count = std::min(parts.size(), entries.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): sendmsg() only reads
+      entries[i] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
+    }
+    msghdr message{};
+    message.msg_iov = entries.data();
+    message.msg_iovlen = count;
+    const ssize_t transferred = call(message);
+    if (transferred > 0) {
+      auto rest = static_cast<std::size_t>(transferred);
+      result.bytes += rest;
+      for (std::size_t i = 0; rest > 0; ++i) {
+        const std::size_t bytes = std::min(rest, parts[i].size());
+        parts[i] = parts[i].subspan(bytes);
+        rest -= bytes;
+      }
+    } else if (transferred == 0) {
+      result.end = TransferEnd::closed;
+      return result;
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (!is_of_connection(error)) fail(name, error);
+      result.end = would_wait(error) ? TransferEnd::would_block : TransferEnd::closed;
+      result.error = would_wait(error) ? 0 : error;
+      return result;
+    }
+  }
 }
 
 }  // namespace
@@ -215,43 +255,17 @@ bool wait_for(const Socket& socket, short events, Deadline deadline) {
   }
 }
 
-Transfer send_some(const Socket& socket, std::span<const std::byte> bytes) {
-  Transfer result;
-  while (result.bytes < bytes.size()) {
-    const std::span<const std::byte> rest = bytes.subspan(result.bytes);
-    const ssize_t sent = send(socket.descriptor(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      result.bytes += static_cast<std::size_t>(sent);
-    } else if (errno != EINTR) {
-      const int error = errno;
-      if (!is_of_connection(error)) fail("send", error);
-      result.end = would_wait(error) ? TransferEnd::would_block : TransferEnd::closed;
-      result.error = would_wait(error) ? 0 : error;
-      break;
-    }
-  }
-  return result;
+Transfer send_some(const Socket& socket, std::span<const std::byte> bytes) { return send_parts(socket, {&bytes, 1}); }
+
+Transfer receive_some(const Socket& socket, std::span<std::byte> bytes) { return receive_parts(socket, {&bytes, 1}); }
+
+Transfer send_parts(const Socket& socket, std::span<std::span<const std::byte>> parts) {
+  return transfer_parts(parts, "sendmsg",
+                        [&](const msghdr& message) { return sendmsg(socket.descriptor(), &message, MSG_NOSIGNAL); });
 }
 
-Transfer receive_some(const Socket& socket, std::span<std::byte> bytes) {
-  Transfer result;
-  while (result.bytes < bytes.size()) {
-    const std::span<std::byte> rest = bytes.subspan(result.bytes);
-    const ssize_t received = recv(socket.descriptor(), rest.data(), rest.size(), 0);
-    if (received > 0) {
-      result.bytes += static_cast<std::size_t>(received);
-    } else if (received == 0) {
-      result.end = TransferEnd::closed;
-      break;
-    } else if (errno != EINTR) {
-      const int error = errno;
-      if (!is_of_connection(error)) fail("recv", error);
-      result.end = would_wait(error) ? TransferEnd::would_block : TransferEnd::closed;
-      result.error = would_wait(error) ? 0 : error;
-      break;
-    }
-  }
-  return result;
+Transfer receive_parts(const Socket& socket, std::span<std::span<std::byte>> parts) {
+  return transfer_parts(parts, "recvmsg", [&](msghdr& message) { return recvmsg(socket.descriptor(), &message, 0); });
 }
 
 Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {

@@ -88,6 +88,10 @@ struct Transfer {
 [[nodiscard]] Transfer send_some(const Socket& socket, std::span<const std::byte> bytes);
 [[nodiscard]] Transfer receive_some(const Socket& socket, std::span<std::byte> bytes);
 
+/// The same for memory in several parts. On return the parts are what is left of them.
+[[nodiscard]] Transfer send_parts(const Socket& socket, std::span<std::span<const std::byte>> parts);
+[[nodiscard]] Transfer receive_parts(const Socket& socket, std::span<std::span<std::byte>> parts);
+
 /// Sends everything, blocking until the deadline.
 [[nodiscard]] Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
 

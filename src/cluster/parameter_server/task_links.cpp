@@ -258,10 +258,10 @@ std::string TaskLinks::authenticate(std::size_t other, Socket socket) {
   return connection.problem();
 }
 
-void TaskLinks::send(std::size_t other, const SharedBytes& bytes) {
+void TaskLinks::send(std::size_t other, const SharedBytes& bytes, std::vector<std::span<const std::byte>> borrowed) {
   Link& link = links_.at(other);
   if (!link.connection) return lose(other, link.problem);
-  link.connection->send(bytes);
+  link.connection->send(bytes, std::move(borrowed));
   while (link.connection && link.connection->unsent_bytes() > max_unsent_bytes && !is_server()) {
     if (!wait_for(link.connection->socket(), POLLOUT, Deadline::after(options_.rendezvous_timeout)))
       return lose(other, "it does not read its messages");
@@ -271,7 +271,7 @@ void TaskLinks::send(std::size_t other, const SharedBytes& bytes) {
   if (!link.connection->is_open()) lose(other, link.connection->problem());
 }
 
-void TaskLinks::poll(int timeout_ms, const Handler& handler) {
+void TaskLinks::poll(int timeout_ms, const Handler& handler, const PlacerOf& placer_of) {
   if (has_begun_ && !early_frames_.empty()) {
     for (auto& [other, frame] : std::exchange(early_frames_, {})) {
       try {
@@ -299,23 +299,35 @@ void TaskLinks::poll(int timeout_ms, const Handler& handler) {
   const std::vector<pollfd> polled = polled_;
   const std::vector<std::size_t> tasks = polled_tasks_;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    if (polled[i].revents != 0 && links_[tasks[i]].connection) receive(tasks[i], handler);
+    if (polled[i].revents != 0 && links_[tasks[i]].connection) receive(tasks[i], handler, placer_of);
   }
   if (!listener_) return;
   listener_->handle(polled);
   log_peers();
 }
 
-void TaskLinks::receive(std::size_t other, const Handler& handler) {
+void TaskLinks::receive(std::size_t other, const Handler& handler, const PlacerOf& placer_of) {
   Link& link = links_[other];
   link.connection->flush();
   try {
-    for (Frame& frame : link.connection->receive()) take(other, std::move(frame), handler);
+    link.connection->read();
+    const Placer placer = placer_of ? placer_of(other) : Placer();
+    while (link.connection) {  // which the handler may lose
+      std::optional<Frame> frame = link.connection->next(placer);
+      if (!frame) break;
+      take(other, std::move(*frame), handler);
+    }
   } catch (const DataError& error) {
     lose(other, fmt::format("it sent an invalid message: {}", error.what()));
     return;
   }
   if (link.connection && !link.connection->is_open()) lose(other, link.connection->problem());
+}
+
+void TaskLinks::detach() {
+  for (const Link& link : links_) {
+    if (link.connection) link.connection->detach();
+  }
 }
 
 void TaskLinks::take(std::size_t other, Frame&& frame, const Handler& handler) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,14 +62,18 @@ class TaskLinks {
   [[nodiscard]] std::string name_of(std::size_t index) const;
 
   /// Sends a frame, or queues it. Waits only if so much is queued that memory would grow without a limit. Throws
-  /// PeerError if the task is lost.
+  /// PeerError if the task is lost. The `borrowed` bytes follow, and must not change until they are sent.
   void send(std::size_t other, const Frame& frame) { send(other, encode_shared(frame)); }
-  void send(std::size_t other, const SharedBytes& bytes);
+  void send(std::size_t other, const SharedBytes& bytes, std::vector<std::span<const std::byte>> borrowed = {});
 
   /// Sends and receives what is possible, and passes each frame to the handler. Waits up to `timeout_ms` for the first
-  /// event. Throws PeerError for a lost task. The handler may send.
+  /// event. Throws PeerError for a lost task. The handler may send. `placer_of`, if any, places the bodies of a task.
   using Handler = std::function<void(std::size_t task, Frame&& frame)>;
-  void poll(int timeout_ms, const Handler& handler);
+  using PlacerOf = std::function<Placer(std::size_t task)>;
+  void poll(int timeout_ms, const Handler& handler, const PlacerOf& placer_of = {});
+
+  /// From now on no connection reads borrowed bytes or writes to places: their memory may go.
+  void detach();
 
   /// How a task has ended; none: it has not.
   [[nodiscard]] const std::optional<TaskGoodbye>& goodbye_of(std::size_t task) const { return links_.at(task).goodbye; }
@@ -105,7 +110,7 @@ class TaskLinks {
   void join(std::size_t other, Connection connection);
   [[nodiscard]] bool are_all_connected() const;
   [[nodiscard]] std::string describe_missing() const;
-  void receive(std::size_t other, const Handler& handler);
+  void receive(std::size_t other, const Handler& handler, const PlacerOf& placer_of);
   void take(std::size_t other, Frame&& frame, const Handler& handler);
   void lose(std::size_t other, std::string why);  ///< `why` by value: the connection may own it
   void log_peers();

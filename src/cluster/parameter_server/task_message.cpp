@@ -3,14 +3,8 @@
 
 namespace lockstep {
 
-namespace {
-
-constexpr std::size_t header_bytes = 3 * sizeof(std::uint64_t);
-
-}  // namespace
-
 std::span<const std::byte> ModelMessage::data() const noexcept {
-  return std::as_bytes(std::span(body)).subspan(header_bytes);
+  return std::as_bytes(std::span(body)).subspan(beginning_bytes);
 }
 
 bool is_model_message(const Frame& frame) noexcept {
@@ -26,6 +20,7 @@ ModelMessage to_model_message(Frame&& frame) {
   message.iteration = reader.number();
   message.shard = reader.number();
   message.body = std::move(frame.body);
+  message.is_placed = frame.is_placed;
   return message;
 }
 
@@ -35,6 +30,11 @@ Frame to_frame(ModelMessageKind kind, std::uint64_t model, std::uint64_t iterati
   writer.number(model).number(iteration).number(shard);
   for (const std::span<const std::byte> part : parts) writer.rest(part);
   return {static_cast<std::uint16_t>(kind), writer.take()};
+}
+
+SharedBytes encode_beginning(ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration, std::uint64_t shard,
+                             std::size_t data_bytes) {
+  return std::make_shared<const std::string>(encode(to_frame(kind, model, iteration, shard, {}), data_bytes));
 }
 
 Frame to_frame(const Contribution& message) {

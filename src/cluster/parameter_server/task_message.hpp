@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/net/connection.hpp"
 #include "cluster/net/frame.hpp"
 
 namespace lockstep {
@@ -30,7 +31,10 @@ struct ModelMessage {
   std::uint64_t iteration = 0;  ///< of the step, from 1
   std::uint64_t shard = 0;      ///< index in ServerLayout::shards
   std::string body;             ///< the encoded message, of which data() is the end
+  bool is_placed = false;       ///< the data lie where a Placer chose, and not in `body`
   [[nodiscard]] std::span<const std::byte> data() const noexcept;
+
+  static constexpr std::size_t beginning_bytes = 3 * sizeof(std::uint64_t);  ///< of the body, before the data
 };
 
 [[nodiscard]] bool is_model_message(const Frame& frame) noexcept;
@@ -39,6 +43,10 @@ struct ModelMessage {
 /// The data are `parts`, one after the other.
 [[nodiscard]] Frame to_frame(ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration, std::uint64_t shard,
                              std::span<const std::span<const std::byte>> parts);
+
+/// The same up to the data, which the caller sends after it.
+[[nodiscard]] SharedBytes encode_beginning(ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
+                                           std::uint64_t shard, std::size_t data_bytes);
 
 /// A task's part of a collective, to server 0. Each group of tasks numbers its collectives.
 struct Contribution {

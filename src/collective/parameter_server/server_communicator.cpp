@@ -12,7 +12,9 @@ namespace lockstep {
 
 ServerCommunicator::ServerCommunicator(TaskGroup& group)
     : TaskCommunicator(group),
-      model_(group.add_model([this](std::size_t task, const ModelMessage& message) { receive(task, message); })),
+      model_(group.add_model(
+          {.receive = [this](std::size_t task, const ModelMessage& message) { receive(task, message); },
+           .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); }})),
       begun_(group.workers()) {}
 
 void ServerCommunicator::use_servers(const ServerLayout& layout) {
@@ -74,11 +76,10 @@ void ServerCommunicator::mark_updated(std::size_t shard) {
   own.missing = group_.workers();
   own.has_it.assign(group_.workers(), false);
   const ServerShard& its = layout_.shards[own.index];
-  const std::array parts{std::span<const std::byte>(std::as_bytes(values_of(0, its))),
-                         std::span<const std::byte>(copies_of(its))};
-  const SharedBytes bytes =
-      encode_shared(to_frame(ModelMessageKind::weights, model_, step_.iteration, own.index, parts));
-  for (std::size_t worker = 0; worker < group_.workers(); ++worker) group_.send(worker, bytes);
+  for (std::size_t worker = 0; worker < group_.workers(); ++worker) {
+    send_parts(worker, ModelMessageKind::weights, model_, step_.iteration, own.index,
+               {std::as_bytes(values_of(0, its)), copies_of(its)});
+  }
 }
 
 ServerCommunicator::OwnShard& ServerCommunicator::own_shard_of(const ModelMessage& message) {
@@ -86,6 +87,14 @@ ServerCommunicator::OwnShard& ServerCommunicator::own_shard_of(const ModelMessag
   if (own == own_.end())
     throw DataError(fmt::format("it sent shard {}, which this server does not hold", message.shard));
   return *own;
+}
+
+Places ServerCommunicator::place(std::size_t task, const ModelMessage& message) {
+  if (task >= group_.workers() || message.kind != ModelMessageKind::gradient) return {};
+  const OwnShard& own = own_shard_of(message);
+  if (own.has_it[task]) return {};
+  const Range& range = layout_.shards[own.index].range;
+  return {std::as_writable_bytes(received_[task].as<float>().subspan(range.begin, range.size()))};
 }
 
 void ServerCommunicator::receive(std::size_t task, const ModelMessage& message) {
@@ -103,9 +112,7 @@ void ServerCommunicator::receive(std::size_t task, const ModelMessage& message) 
     case ModelMessageKind::gradient: {
       OwnShard& own = own_shard_of(message);
       if (own.has_it[task]) throw DataError("it sent a gradient twice");
-      const Range& range = layout_.shards[own.index].range;
-      copy_to(std::array{std::as_writable_bytes(received_[task].as<float>().subspan(range.begin, range.size()))},
-              message.data());
+      if (!message.is_placed) copy_to(place(task, message), message.data());
       own.has_it[task] = true;
       --own.missing;
       return;

@@ -1,6 +1,9 @@
 // A server's communicator of one model in a parameter-server job. It computes nothing: wait_reduced() waits until all
 // workers have sent their gradients of a shard, whose sum in rank order is the reduced gradient, and mark_updated()
 // sends the new weights to all of them. Here a "bucket" is one of the shards that this server holds.
+//
+// Weights are sent from where they lie: the next update needs gradients that each worker sends only after it has
+// received these weights.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +50,7 @@ class ServerCommunicator final : public TaskCommunicator {
   };
 
   void receive(std::size_t task, const ModelMessage& message);
+  [[nodiscard]] Places place(std::size_t task, const ModelMessage& message);
   [[nodiscard]] OwnShard& own_shard_of(const ModelMessage& message);
   void send_slots(std::size_t worker);
 

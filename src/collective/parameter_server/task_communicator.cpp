@@ -31,6 +31,13 @@ ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_
   return {gradients_.as<float>(), mirrored_.as<std::byte>()};
 }
 
+void TaskCommunicator::send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
+                                  std::uint64_t shard, std::vector<std::span<const std::byte>> parts) {
+  std::size_t bytes = 0;
+  for (const std::span<const std::byte> part : parts) bytes += part.size();
+  group_.send(task, encode_beginning(kind, model, iteration, shard, bytes), std::move(parts));
+}
+
 ReducedShard TaskCommunicator::wait_reduced(std::size_t bucket) {
   const std::size_t begin = buckets_.at(bucket).begin;
   return {begin, begin, {}};

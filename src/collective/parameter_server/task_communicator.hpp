@@ -49,6 +49,9 @@ class TaskCommunicator : public Communicator {
  protected:
   [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
   [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_.as<float>(); }
+  /// Sends parts of the arenas, which must not change until the receiver has answered.
+  void send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
+                  std::uint64_t shard, std::vector<std::span<const std::byte>> parts);
   /// A shard's range of an array of the layout.
   [[nodiscard]] std::span<float> values_of(std::size_t array, const ServerShard& shard) const;
   /// The 16-bit copies of a shard's weights; empty if there are none.

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -119,7 +121,7 @@ std::uint64_t TaskGroup::add_model(Receiver receiver) {
   const Receiver& its = receivers_[model] = std::move(receiver);
   for (auto& [task, message] : std::exchange(early_, {})) {
     if (message.model == model) {
-      its(task, message);
+      its.receive(task, message);
     } else {
       early_.emplace_back(task, std::move(message));
     }
@@ -128,8 +130,26 @@ std::uint64_t TaskGroup::add_model(Receiver receiver) {
 }
 
 void TaskGroup::poll(int timeout_ms) {
-  links_->poll(timeout_ms, [this](std::size_t task, Frame&& frame) { receive(task, std::move(frame)); });
+  links_->poll(
+      timeout_ms, [this](std::size_t task, Frame&& frame) { receive(task, std::move(frame)); },
+      [this](std::size_t task) { return placer_of(task); });
   require_no_failure();
+}
+
+Placer TaskGroup::placer_of(std::size_t task) const {
+  const auto find = [this, task](std::uint16_t kind, std::string_view beginning) -> Places {
+    Frame frame{kind, std::string(beginning)};
+    if (!is_model_message(frame)) return {};
+    const ModelMessage message = to_model_message(std::move(frame));
+    const auto receiver = receivers_.find(message.model);
+    return receiver == receivers_.end() ? Places() : receiver->second.place(task, message);
+  };
+  return {ModelMessage::beginning_bytes, find};
+}
+
+void TaskGroup::remove_model(std::uint64_t model) {
+  receivers_.erase(model);
+  links_->detach();
 }
 
 void TaskGroup::receive(std::size_t task, Frame&& frame) {
@@ -137,7 +157,7 @@ void TaskGroup::receive(std::size_t task, Frame&& frame) {
     ModelMessage message = to_model_message(std::move(frame));
     const auto receiver = receivers_.find(message.model);
     if (receiver != receivers_.end()) {
-      receiver->second(task, message);
+      receiver->second.receive(task, message);
     } else if (message.model >= next_model_) {
       early_.emplace_back(task, std::move(message));
     }  // else of a model that no longer exists

@@ -63,14 +63,22 @@ class TaskGroup {
   /// The exit code of a job that is over: 0, or 75 if the workers have left.
   [[nodiscard]] int code() const;
 
-  /// Numbers the models. Messages that came before are passed to the receiver at once. It must live until
-  /// `remove_model`.
-  using Receiver = std::function<void(std::size_t task, const ModelMessage& message)>;
+  /// Receives the messages of a model. It must live until `remove_model`.
+  struct Receiver {
+    std::function<void(std::size_t task, const ModelMessage& message)> receive;
+    /// Where the data of an expected message belong; nowhere for others, which `receive` refuses. `message` has no
+    /// data.
+    std::function<Places(std::size_t task, const ModelMessage& message)> place;
+  };
+  /// Numbers the models. Messages that came before are passed to the receiver at once.
   [[nodiscard]] std::uint64_t add_model(Receiver receiver);
-  void remove_model(std::uint64_t model) { receivers_.erase(model); }
+  /// From now on nothing reads or writes the model's memory.
+  void remove_model(std::uint64_t model);
 
   void send_to_server(std::size_t server, const Frame& frame) { links_->send(links_->task_of_server(server), frame); }
-  void send(std::size_t task, const SharedBytes& bytes) { links_->send(task, bytes); }
+  void send(std::size_t task, const SharedBytes& bytes, std::vector<std::span<const std::byte>> borrowed = {}) {
+    links_->send(task, bytes, std::move(borrowed));
+  }
 
   /// Sends and receives what is possible; never waits.
   void make_progress() { poll(0); }
@@ -96,6 +104,7 @@ class TaskGroup {
   [[nodiscard]] std::pair<std::size_t, std::size_t> tasks_of(Among among) const;
   void poll(int timeout_ms);
   void receive(std::size_t task, Frame&& frame);
+  [[nodiscard]] Placer placer_of(std::size_t task) const;
   void take_part(std::size_t task, Contribution&& part);
   void require_no_failure() const;
 

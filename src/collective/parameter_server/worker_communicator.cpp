@@ -6,13 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 namespace lockstep {
 
 WorkerCommunicator::WorkerCommunicator(TaskGroup& group)
     : TaskCommunicator(group),
-      model_(group.add_model([this](std::size_t task, const ModelMessage& message) { receive(task, message); })) {}
+      model_(group.add_model(
+          {.receive = [this](std::size_t task, const ModelMessage& message) { receive(task, message); },
+           .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); }})) {}
 
 ArenaMemory WorkerCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                                          std::vector<Range> buckets) {
@@ -54,9 +55,8 @@ void WorkerCommunicator::fetch_slots() {
 void WorkerCommunicator::mark_ready(std::size_t bucket) {
   for (const std::size_t s : shards_of_bucket_.at(bucket)) {
     const ServerShard& shard = layout_.shards[s];
-    const std::array parts{
-        std::span<const std::byte>(std::as_bytes(gradients().subspan(shard.range.begin, shard.range.size())))};
-    group_.send_to_server(shard.server, to_frame(ModelMessageKind::gradient, model_, iteration_, s, parts));
+    send_parts(group_.workers() + shard.server, ModelMessageKind::gradient, model_, iteration_, s,
+               {std::as_bytes(gradients().subspan(shard.range.begin, shard.range.size()))});
     is_awaited_[s] = true;
   }
   group_.make_progress();
@@ -73,6 +73,13 @@ void WorkerCommunicator::wait_updated(std::size_t bucket) {
               });
 }
 
+Places WorkerCommunicator::place(std::size_t task, const ModelMessage& message) const {
+  if (message.kind != ModelMessageKind::weights) return {};
+  const ServerShard& shard = shard_of(task, message);
+  if (!is_awaited_[message.shard]) return {};
+  return {std::as_writable_bytes(values_of(0, shard)), copies_of(shard)};
+}
+
 const ServerShard& WorkerCommunicator::shard_of(std::size_t task, const ModelMessage& message) const {
   if (message.shard >= layout_.shards.size() || task != group_.workers() + layout_.shards[message.shard].server) {
     throw DataError(fmt::format("it sent shard {}, which it does not hold", message.shard));
@@ -85,7 +92,7 @@ void WorkerCommunicator::receive(std::size_t task, const ModelMessage& message) 
   if (message.kind == ModelMessageKind::weights) {
     if (!is_awaited_[message.shard])
       throw DataError(fmt::format("it sent weights of step {}, which nobody expects", message.iteration));
-    copy_to(std::array{std::as_writable_bytes(values_of(0, shard)), copies_of(shard)}, message.data());
+    if (!message.is_placed) copy_to(place(task, message), message.data());
     is_awaited_[message.shard] = false;
   } else if (message.kind == ModelMessageKind::slots && missing_slots_ > 0) {
     std::vector<std::span<std::byte>> places;

@@ -1,6 +1,8 @@
 // A worker's communicator of one model in a parameter-server job. It owns no shard: mark_ready() sends the gradients of
 // a bucket to the servers that hold it, and wait_updated() waits until they have sent the new weights. Weights are
 // written as they arrive; that is safe, because a server sends those of a bucket after this worker's gradient of it.
+// Gradients are sent from where they lie: a plan waits for a bucket's weights (WaitUpdated) before an operation writes
+// its gradient again.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +27,7 @@ class WorkerCommunicator final : public TaskCommunicator {
 
  private:
   void receive(std::size_t task, const ModelMessage& message);
+  [[nodiscard]] Places place(std::size_t task, const ModelMessage& message) const;
   /// The shard of a message that its server sent. Throws DataError if the server does not hold it.
   [[nodiscard]] const ServerShard& shard_of(std::size_t task, const ModelMessage& message) const;
   void send_state();

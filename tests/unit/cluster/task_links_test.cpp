@@ -12,9 +12,12 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -104,6 +107,46 @@ TEST_CASE("all tasks of a parameter-server job connect, and frames go both ways"
   CHECK(receive(*links[0]) == std::pair<std::size_t, std::string>{3, "to worker 0"});
   links[3]->send(2, {50, "between servers"});
   CHECK(receive(*links[2]) == std::pair<std::size_t, std::string>{3, "between servers"});
+}
+
+TEST_CASE("the data of a model go from memory to memory, whatever comes between") {
+  const Job job(2, 1);
+  const auto links = job.connect();
+  constexpr std::size_t server = 2;
+  std::array<std::vector<float>, 2> gradients;
+  std::array<std::vector<float>, 2> received;
+  for (std::size_t worker = 0; worker < 2; ++worker) {
+    gradients[worker].assign(1'000'000, static_cast<float>(worker + 1));
+    received[worker].resize(gradients[worker].size());
+    const auto bytes = std::as_bytes(std::span(gradients[worker]));
+    for (std::uint64_t iteration = 1; iteration <= 2; ++iteration) {
+      links[worker]->send(server, to_frame(StopTask{iteration}));
+      links[worker]->send(server, encode_beginning(ModelMessageKind::gradient, 0, iteration, 0, bytes.size()), {bytes});
+    }
+  }
+  std::array<std::uint64_t, 2> messages{};
+  const auto handler = [&](std::size_t task, Frame&& frame) {
+    ++messages[task];
+    if (messages[task] % 2 == 1) {
+      CHECK(to_stop_task(frame).request == (messages[task] + 1) / 2);
+      return;
+    }
+    const ModelMessage message = to_model_message(std::move(frame));
+    CHECK(message.is_placed);
+    CHECK(message.iteration == messages[task] / 2);
+    CHECK(received[task] == gradients[task]);
+    received[task].assign(received[task].size(), 0);
+  };
+  const auto placer_of = [&](std::size_t task) {
+    return Placer{ModelMessage::beginning_bytes, [&, task](std::uint16_t, std::string_view) {
+                    return Places{std::as_writable_bytes(std::span(received[task]))};
+                  }};
+  };
+  for (int i = 0; i < 5000 && messages != std::array<std::uint64_t, 2>{4, 4}; ++i) {
+    for (std::size_t worker = 0; worker < 2; ++worker) links[worker]->poll(0, [](std::size_t, Frame&&) {});
+    links[server]->poll(1, handler, placer_of);
+  }
+  CHECK(messages == std::array<std::uint64_t, 2>{4, 4});
 }
 
 TEST_CASE("a lost task is named, unless it has said goodbye") {
