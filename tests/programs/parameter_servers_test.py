@@ -20,6 +20,13 @@ class ParameterServersTest(Launched):
     """Tasks are numbered: the workers, then the servers."""
 
     workers = 2
+    on_hosts = False  # each task acts as if on a host of its own
+
+    def launch(self, index: int, options: Sequence[object], bare: bool = False, **environment: str) -> None:
+        super().launch(index, options, bare, **environment | self.host_of(index))
+
+    def host_of(self, index: int) -> dict[str, str]:
+        return {"LOCKSTEP_SIMULATED_HOSTS": str(index)} if self.on_hosts else {}
 
     def tf_config(self, index: int) -> str:
         addresses = [f"localhost:{port}" for port in self.ports]
@@ -54,6 +61,26 @@ class ParameterServersTest(Launched):
                     self.assert_same_model(whole)
                     self.assertEqual(list(self.model.glob("backup/*.h5")), [])
 
+    def test_tasks_of_one_host_share_arenas(self) -> None:
+        """And tasks of several hosts send them, with the same bits."""
+        whole = self.mirrored(2, *LONG)
+        for self.on_hosts in (False, True):
+            with self.subTest(on_hosts=self.on_hosts):
+                self.launch_job(2, 1, *LONG, "--backup-save-freq", 40)
+                self.wait_for_backup()
+                trainers = children(self.started[2].process.pid)
+                maps = Path(f"/proc/{trainers[0]}/maps").read_text()
+                arenas = set(re.findall(r"/memfd:lockstep \w+", maps))
+                self.assertEqual(len(arenas), 1 if self.on_hosts else 3, maps)
+                self.succeeded()
+                self.assert_same_model(whole)
+
+    def test_tasks_of_several_hosts(self) -> None:
+        """Arenas that are sent: with two servers, Adam's slots, and a lost server."""
+        self.on_hosts = True
+        self.test_optimizer_state_lies_on_the_servers()
+        self.lose(2)
+
     def test_placement_changes_no_bits(self) -> None:
         whole = self.mirrored(2, *SHORT)
         for placement in ("greedy", "partitioned", "fixed-shards:3", "max-size:4096"):
@@ -87,7 +114,8 @@ class ParameterServersTest(Launched):
                 for index in reversed(range(4)):
                     self.started[index] = Running(
                         [program("lockstep"), "launch", "--", *self.train(start, self.model, *SERVERS, *options, *more)],
-                        self.cwd, {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
+                        self.cwd, {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"} |
+                        self.host_of(index))
                 self.assert_ended_with_restarts()
                 names = [path.name for path in whole.glob("model.*")]
                 self.assertTrue(names)

@@ -33,10 +33,14 @@ std::vector<Range> ServerCommunicator::own_ranges() const {
 
 ArenaMemory ServerCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                                          std::vector<Range> buckets) {
+  const ArenaMemory memory = TaskCommunicator::allocate(gradient_elements, mirrored_bytes, std::move(buckets));
   for (std::size_t worker = 0; worker < group_.workers(); ++worker) {
-    sources_.push_back(received_.emplace_back(gradient_elements * sizeof(float)).as<float>().data());
+    AlignedBuffer& received = received_.emplace_back(maps(worker) ? 0 : gradient_elements * sizeof(float));
+    sources_.push_back(maps(worker)
+                           ? reinterpret_cast<const float*>(mapped(worker, std::as_bytes(memory.gradients)).data())
+                           : received.as<float>().data());
   }
-  return TaskCommunicator::allocate(gradient_elements, mirrored_bytes, std::move(buckets));
+  return memory;
 }
 
 bool ServerCommunicator::has_step() const {
@@ -92,7 +96,7 @@ ServerCommunicator::OwnShard& ServerCommunicator::own_shard_of(const ModelMessag
 Places ServerCommunicator::place(std::size_t task, const ModelMessage& message) {
   if (task >= group_.workers() || message.kind != ModelMessageKind::gradient) return {};
   const OwnShard& own = own_shard_of(message);
-  if (own.has_it[task]) return {};
+  if (own.has_it[task] || maps(task)) return {};
   const Range& range = layout_.shards[own.index].range;
   return {std::as_writable_bytes(received_[task].as<float>().subspan(range.begin, range.size()))};
 }

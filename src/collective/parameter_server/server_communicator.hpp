@@ -56,8 +56,8 @@ class ServerCommunicator final : public TaskCommunicator {
 
   std::uint64_t model_;
   std::vector<OwnShard> own_;
-  std::vector<AlignedBuffer> received_;         ///< by worker: the gradients of the shards that this server holds
-  std::vector<const float*> sources_;           ///< their addresses
+  std::vector<AlignedBuffer> received_;         ///< by worker that sends them: gradients of this server's shards
+  std::vector<const float*> sources_;           ///< by worker: its gradients, received or mapped
   std::vector<std::deque<StepNumbers>> begun_;  ///< by worker: steps that it has begun and this server has not
   StepNumbers step_;                            ///< the step that is being made
 };

@@ -1,7 +1,10 @@
 // See task_communicator.hpp.
 #include "collective/parameter_server/task_communicator.hpp"
 
+#include "cluster/net/host_id.hpp"
+#include "cluster/world/world.hpp"
 #include "collective/argument_checks.hpp"
+#include "core/environment.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -26,13 +29,40 @@ ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_
                                        std::vector<Range> buckets) {
   check_buckets(buckets, gradient_elements);
   buckets_ = std::move(buckets);
-  gradients_ = AlignedBuffer(gradient_elements * sizeof(float));
-  mirrored_ = AlignedBuffer(mirrored_bytes);
-  return {gradients_.as<float>(), mirrored_.as<std::byte>()};
+  constexpr std::size_t page = 4096;
+  const std::size_t gradient_bytes = (gradient_elements * sizeof(float) + page - 1) / page * page;
+  arenas_ = SharedMemory(gradient_bytes + mirrored_bytes);
+  gradients_ = {reinterpret_cast<float*>(arenas_.bytes().data()), gradient_elements};
+  mirrored_ = arenas_.bytes().subspan(gradient_bytes);
+  map_arenas();
+  return {gradients_, mirrored_};
+}
+
+void TaskCommunicator::map_arenas() {
+  const Environment environment = current_environment();
+  const std::string host = host_id() + value_of(environment, simulated_hosts_variable);
+  const std::vector<std::string> handles =
+      group_.exchange(group_.participants(), arenas_.handle(host), "the allocation of arenas");
+  mapped_.resize(handles.size());
+  std::string is_mapped(handles.size(), '0');
+  for (std::size_t task = 0; task < handles.size(); ++task) {
+    if ((task < group_.workers()) != group_.is_server()) continue;
+    mapped_[task] = SharedMemory(handles[task], host, arenas_.bytes().size());
+    if (maps(task)) is_mapped[task] = '1';
+  }
+  const std::size_t own =
+      group_.is_server() ? group_.workers() + group_.own_server() : static_cast<std::size_t>(rank());
+  for (const std::string& their : group_.exchange(group_.participants(), is_mapped, "the mapping of arenas"))
+    is_mapped_by_.push_back(their.size() > own && their[own] == '1');
+}
+
+std::span<const std::byte> TaskCommunicator::mapped(std::size_t task, std::span<const std::byte> part) const {
+  return mapped_[task].bytes().subspan(static_cast<std::size_t>(part.data() - arenas_.bytes().data()), part.size());
 }
 
 void TaskCommunicator::send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
                                   std::uint64_t shard, std::vector<std::span<const std::byte>> parts) {
+  if (is_mapped_by_.at(task)) parts.clear();
   std::size_t bytes = 0;
   for (const std::span<const std::byte> part : parts) bytes += part.size();
   group_.send(task, encode_beginning(kind, model, iteration, shard, bytes), std::move(parts));
@@ -44,14 +74,14 @@ ReducedShard TaskCommunicator::wait_reduced(std::size_t bucket) {
 }
 
 std::span<float> TaskCommunicator::values_of(std::size_t array, const ServerShard& shard) const {
-  return mirrored_.as<float>().subspan(layout_.arrays.at(array) + shard.range.begin, shard.range.size());
+  const auto all = std::span(reinterpret_cast<float*>(mirrored_.data()), mirrored_.size() / sizeof(float));
+  return all.subspan(layout_.arrays.at(array) + shard.range.begin, shard.range.size());
 }
 
 std::span<std::byte> TaskCommunicator::copies_of(const ServerShard& shard) const {
   if (!layout_.low_precision) return {};
   constexpr std::size_t bytes = 2;
-  return mirrored_.as<std::byte>().subspan(*layout_.low_precision + bytes * shard.range.begin,
-                                           bytes * shard.range.size());
+  return mirrored_.subspan(*layout_.low_precision + bytes * shard.range.begin, bytes * shard.range.size());
 }
 
 void TaskCommunicator::copy_to(std::span<const std::span<std::byte>> places, std::span<const std::byte> bytes) {

@@ -1,5 +1,7 @@
 // The collectives of a parameter-server job as a Communicator. Without arenas it serves as the job's communicator for
 // collectives outside of steps; the communicators of models are its subclasses.
+//
+// Tasks of one host map each other's arenas. Their messages only say that data may be read there.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +10,8 @@
 #include <vector>
 
 #include "collective/communicator.hpp"
+#include "collective/parameter_server/shared_memory.hpp"
 #include "collective/parameter_server/task_group.hpp"
-#include "core/aligned_buffer.hpp"
 
 namespace lockstep {
 
@@ -48,7 +50,13 @@ class TaskCommunicator : public Communicator {
 
  protected:
   [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
-  [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_.as<float>(); }
+  [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_; }
+  /// Whether this task reads the arenas of that one, a worker's of a server or the reverse.
+  [[nodiscard]] bool maps(std::size_t task) const noexcept {
+    return task < mapped_.size() && !mapped_[task].is_empty();
+  }
+  /// That task's copy of a part of this task's arenas. Requires maps(task).
+  [[nodiscard]] std::span<const std::byte> mapped(std::size_t task, std::span<const std::byte> part) const;
   /// Sends parts of the arenas, which must not change until the receiver has answered.
   void send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
                   std::uint64_t shard, std::vector<std::span<const std::byte>> parts);
@@ -64,8 +72,13 @@ class TaskCommunicator : public Communicator {
   std::vector<Range> buckets_;  // NOLINT(misc-non-private-member-variables-in-classes)
 
  private:
-  AlignedBuffer gradients_;
-  AlignedBuffer mirrored_;
+  void map_arenas();
+
+  SharedMemory arenas_;
+  std::span<float> gradients_;
+  std::span<std::byte> mirrored_;
+  std::vector<SharedMemory> mapped_;  ///< by task; empty: its data come in messages
+  std::vector<bool> is_mapped_by_;    ///< by task: it reads this task's data there
 };
 
 }  // namespace lockstep

@@ -76,7 +76,11 @@ void WorkerCommunicator::wait_updated(std::size_t bucket) {
 Places WorkerCommunicator::place(std::size_t task, const ModelMessage& message) const {
   if (message.kind != ModelMessageKind::weights) return {};
   const ServerShard& shard = shard_of(task, message);
-  if (!is_awaited_[message.shard]) return {};
+  if (!is_awaited_[message.shard] || maps(task)) return {};
+  return weights_of(shard);
+}
+
+Places WorkerCommunicator::weights_of(const ServerShard& shard) const {
   return {std::as_writable_bytes(values_of(0, shard)), copies_of(shard)};
 }
 
@@ -93,6 +97,9 @@ void WorkerCommunicator::receive(std::size_t task, const ModelMessage& message) 
     if (!is_awaited_[message.shard])
       throw DataError(fmt::format("it sent weights of step {}, which nobody expects", message.iteration));
     if (!message.is_placed) copy_to(place(task, message), message.data());
+    if (maps(task)) {
+      for (const std::span<std::byte> part : weights_of(shard)) std::ranges::copy(mapped(task, part), part.begin());
+    }
     is_awaited_[message.shard] = false;
   } else if (message.kind == ModelMessageKind::slots && missing_slots_ > 0) {
     std::vector<std::span<std::byte>> places;

@@ -27,6 +27,7 @@ class WorkerCommunicator final : public TaskCommunicator {
 
  private:
   void receive(std::size_t task, const ModelMessage& message);
+  [[nodiscard]] Places weights_of(const ServerShard& shard) const;
   [[nodiscard]] Places place(std::size_t task, const ModelMessage& message) const;
   /// The shard of a message that its server sent. Throws DataError if the server does not hold it.
   [[nodiscard]] const ServerShard& shard_of(std::size_t task, const ModelMessage& message) const;
