@@ -3,6 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
+#include <string>
+#include <utility>
+
 namespace lockstep {
 namespace {
 
@@ -16,11 +20,21 @@ Json to_json(const NamedValues& record) {
   return json;
 }
 
+Json to_json(const GradientCounts& gradients) {
+  Json staleness = Json::object();
+  for (std::size_t i = 0; i < gradients.by_staleness.size(); ++i) {
+    const bool is_last = i == GradientCounts::bounds.size();
+    staleness[is_last ? "more" : std::to_string(GradientCounts::bounds[i])] = gradients.by_staleness[i];
+  }
+  return {{"applied", gradients.applied()}, {"dropped", gradients.dropped}, {"staleness", std::move(staleness)}};
+}
+
 Json to_json(const EpochRecord& epoch) {
   Json json = {{"epoch", epoch.epoch}};
   for (const auto& [name, value] : epoch.logs) json[name] = value;
   json["seconds"] = epoch.seconds;
   json["examples_per_second"] = epoch.examples_per_second;
+  for (const GradientCounts& each : epoch.gradients) json["gradients_of_workers"].push_back(to_json(each));
   return json;
 }
 

@@ -1,6 +1,8 @@
 // What `fit` returns: the metrics of every epoch, like Keras' History.
 #pragma once
 
+#include <lockstep/core/gradient_counts.hpp>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ struct EpochRecord {
   Logs logs;      ///< reduced over all workers: every worker has the same values
   double seconds = 0;
   double examples_per_second = 0;
+  std::vector<GradientCounts> gradients = {};  ///< by worker; empty if every step is one of all workers
 };
 
 struct History {

@@ -55,16 +55,35 @@ std::map<std::string, double> numbers_of(const Json& json) {
   return numbers;
 }
 
+Json to_json(const std::vector<GradientCounts>& gradients) {
+  Json all = Json::array();
+  for (const GradientCounts& each : gradients)
+    all.push_back(Json::array({each.by_staleness, each.total_staleness, each.dropped}));
+  return all;
+}
+
+std::vector<GradientCounts> gradients_of(const Json& json) {
+  std::vector<GradientCounts> gradients;
+  for (const Json& each : json) {
+    GradientCounts& its = gradients.emplace_back();
+    its.by_staleness = each.at(0).get<decltype(its.by_staleness)>();
+    its.total_staleness = each.at(1).get<std::uint64_t>();
+    its.dropped = each.at(2).get<std::uint64_t>();
+  }
+  return gradients;
+}
+
 Json to_json(const EpochRecord& record) {
   return {{"epoch", record.epoch},
           {"logs", to_json(record.logs)},
           {"seconds", to_json(record.seconds)},
-          {"examples_per_second", to_json(record.examples_per_second)}};
+          {"examples_per_second", to_json(record.examples_per_second)},
+          {"gradients", to_json(record.gradients)}};
 }
 
 EpochRecord record_of(const Json& json) {
   return {json.at("epoch").get<int>(), numbers_of(json.at("logs")), number_of(json.at("seconds")),
-          number_of(json.at("examples_per_second"))};
+          number_of(json.at("examples_per_second")), gradients_of(json.value("gradients", Json::array()))};
 }
 
 /// The JSON holds only the number of the callback's arrays. Their values are the next ones in `arrays`.
@@ -94,6 +113,7 @@ TrainingState state_of(const Json& json, const std::vector<NamedTensor>& arrays)
   state.num_examples = number_of(partial_epoch.at("num_examples"));
   for (const Json& sum : partial_epoch.at("metric_sums")) state.metric_sums.push_back(number_of(sum));
   state.seconds = number_of(partial_epoch.at("seconds"));
+  state.gradients = gradients_of(partial_epoch.value("gradients", Json::array()));
   for (const Json& record : json.at("history")) state.history.epochs.push_back(record_of(record));
   state.tracked = numbers_of(json.at("tracked"));
   std::size_t next = 0;
@@ -129,7 +149,8 @@ SerializedTrainingState serialize_training_state(const TrainingState& state) {
                       {{"loss_sum", to_json(state.loss_sum)},
                        {"num_examples", to_json(state.num_examples)},
                        {"metric_sums", to_json(state.metric_sums)},
-                       {"seconds", to_json(state.seconds)}}},
+                       {"seconds", to_json(state.seconds)},
+                       {"gradients", to_json(state.gradients)}}},
                      {"history", history},
                      {"tracked", to_json(state.tracked)},
                      {"callbacks", callbacks},

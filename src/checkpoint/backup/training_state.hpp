@@ -24,6 +24,7 @@ struct TrainingState {
   double num_examples = 0;
   std::vector<double> metric_sums;
   double seconds = 0;
+  std::vector<GradientCounts> gradients;  ///< of the epoch so far, by worker
   History history;                        ///< of all completed epochs
   std::map<std::string, double> tracked;  ///< values that a custom loop tracks
   std::vector<CallbackState> callbacks;   ///< in the order of fit's callbacks

@@ -48,9 +48,11 @@ auto fields(Like<Fence> auto& it) { return std::tie(it.generation, it.sequence, 
 auto fields(Like<FenceDone> auto& it) { return std::tie(it.generation, it.sequence, it.blobs); }
 auto fields(Like<TrainerStarted> auto& it) { return std::tie(it.generation, it.rank); }
 auto fields(Like<BackupStatus> auto& it) { return std::tie(it.step, it.time, it.skipped, it.failed); }
+auto fields(Like<GradientCounts> auto& it) { return std::tie(it.by_staleness, it.total_staleness, it.dropped); }
 auto fields(Like<Progress> auto& it) {
   return std::tie(it.generation, it.rank, it.activity, it.step, it.epoch, it.loss, it.examples_per_second,
-                  it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups);
+                  it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups,
+                  it.gradients);
 }
 auto fields(Like<TrainerExited> auto& it) {
   return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory, it.error, it.is_wrapper, it.is_final);
@@ -88,6 +90,11 @@ class Writer {
     for (const T& value : values) (*this)(value);
   }
 
+  template <typename T, std::size_t Size>
+  void operator()(const std::array<T, Size>& values) {
+    for (const T& value : values) (*this)(value);
+  }
+
   void operator()(const Environment& values) {
     body_.number(values.size());
     for (const auto& [name, value] : values) body_.text(name).text(value);
@@ -117,6 +124,11 @@ class Reader {
   template <typename T>
   void operator()(std::vector<T>& values) {
     values.resize(body_.count(min_bytes<T>()));
+    for (T& value : values) (*this)(value);
+  }
+
+  template <typename T, std::size_t Size>
+  void operator()(std::array<T, Size>& values) {
     for (T& value : values) (*this)(value);
   }
 

@@ -3,6 +3,8 @@
 // members talk to.
 #pragma once
 
+#include <lockstep/core/gradient_counts.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -149,6 +151,7 @@ struct Progress {
   double max_silent_seconds = 0;  ///< longest silence within the recent healthy steps; 0: not known yet
   double silent_seconds = 0;      ///< since the trainer's last report
   BackupStatus backups = {};      ///< on the rank that writes them
+  GradientCounts gradients = {};  ///< of a worker of parameter servers
 };
 
 /// Member: the trainer of this rank has ended.

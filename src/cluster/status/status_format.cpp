@@ -7,10 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -43,8 +45,10 @@ class Page {
     return *this;
   }
 
-  Page& sample(double value, std::initializer_list<Label> labels = {}) {
+  /// `suffix`: of the name, in a histogram.
+  Page& sample(double value, std::initializer_list<Label> labels = {}, std::string_view suffix = {}) {
     text_ += name_;
+    text_ += suffix;
     char before = '{';
     for (const auto& [name, label] : labels) {
       text_ += before;
@@ -145,6 +149,35 @@ void add_peers(Page& page, const JobStatus& status) {
   }
 }
 
+/// Only where parameter servers make steps that are not those of all workers.
+void add_gradients(Page& page, const JobStatus& status) {
+  std::vector<const RankStatus*> ranks;
+  for (const RankStatus& rank : status.ranks) {
+    if (rank.last.gradients.applied() + rank.last.gradients.dropped > 0) ranks.push_back(&rank);
+  }
+  if (ranks.empty()) return;
+  page.metric("lockstep_rank_gradient_staleness", "histogram",
+              "Gradients that parameter servers applied, by the updates that they had missed.");
+  for (const RankStatus* rank : ranks) {
+    const GradientCounts& gradients = rank->last.gradients;
+    const std::string digits = std::to_string(rank->last.rank);
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < gradients.by_staleness.size(); ++i) {
+      const bool is_last = i == GradientCounts::bounds.size();
+      const std::string bound = is_last ? "+Inf" : std::to_string(GradientCounts::bounds[i]);
+      sum += gradients.by_staleness[i];
+      page.sample(static_cast<double>(sum), {{"rank", digits}, {"worker", rank->worker}, {"le", bound}}, "_bucket");
+    }
+    page.sample(static_cast<double>(gradients.total_staleness), {{"rank", digits}, {"worker", rank->worker}}, "_sum");
+    page.sample(static_cast<double>(sum), {{"rank", digits}, {"worker", rank->worker}}, "_count");
+  }
+  page.metric("lockstep_rank_gradients_dropped_total", "counter", "Gradients that came too late for their step.");
+  for (const RankStatus* rank : ranks) {
+    const std::string digits = std::to_string(rank->last.rank);
+    page.sample(static_cast<double>(rank->last.gradients.dropped), {{"rank", digits}, {"worker", rank->worker}});
+  }
+}
+
 void add_ranks(Page& page, const JobStatus& status) {
   if (status.ranks.empty()) return;
   const auto add = [&](const char* name, const char* type, const char* help, auto value) {
@@ -188,6 +221,7 @@ std::string format_metrics(const JobStatus& status, const ProcessStatus& process
   if (status.is_chief) add_job(page, status);
   add_peers(page, status);
   add_ranks(page, status);
+  add_gradients(page, status);
   add_process(page, process);
   return page.take();
 }

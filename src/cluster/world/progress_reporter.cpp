@@ -63,6 +63,7 @@ void ProgressReporter::report_step_end(const StepStats& stats) noexcept {
   report_.loss = stats.loss;
   report_.allreduce_seconds = stats.allreduce_seconds;
   report_.wait_seconds = stats.wait_seconds;
+  report_.gradients = stats.gradients;
   window_examples_ += stats.examples;
   if (const double passed = window_seconds_ + now - window_began_; passed >= report_interval_s) {
     report_.examples_per_second = window_examples_ / passed;

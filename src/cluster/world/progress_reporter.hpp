@@ -24,6 +24,7 @@ struct StepStats {
   double examples = 0;           ///< in this step, on all ranks
   double allreduce_seconds = 0;  ///< total; see Progress
   double wait_seconds = 0;       ///< total; see Progress
+  GradientCounts gradients = {};
 };
 
 class ProgressReporter {

@@ -84,7 +84,11 @@ std::vector<BackupName> names(const BackupDirectory& directory) { return directo
 }  // namespace
 
 TEST_CASE("a training state round-trips bit for bit, infinities included") {
-  const TrainingState state = state_of(4);
+  TrainingState state = state_of(4);
+  GradientCounts gradients{.dropped = 3};
+  gradients.add_applied(5);
+  state.gradients = {gradients};
+  state.history.epochs[0].gradients = {{}, gradients};
   const TrainingState again = deserialize_training_state(serialize_training_state(state), "test");
   CHECK(again.epoch == 4);
   CHECK(again.step == 3);
@@ -97,6 +101,11 @@ TEST_CASE("a training state round-trips bit for bit, infinities included") {
   CHECK(again.history.epochs[0].logs.at("loss") == 0.1);
   CHECK(std::isnan(again.history.epochs[0].logs.at("nan")));
   CHECK(again.history.epochs[0].examples_per_second == 2.5);
+  for (const GradientCounts& its : {again.gradients.at(0), again.history.epochs[0].gradients.at(1)}) {
+    CHECK(its.by_staleness == gradients.by_staleness);
+    CHECK(its.total_staleness == 5);
+    CHECK(its.dropped == 3);
+  }
   CHECK(again.tracked == state.tracked);
   REQUIRE(again.callbacks.size() == 2);
   CHECK(again.callbacks[0].numbers == state.callbacks[0].numbers);

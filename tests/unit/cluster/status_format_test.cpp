@@ -20,7 +20,7 @@ namespace {
 /// Returns values by name and labels. Fails on violations of the format.
 std::map<std::string, double> parse(const std::string& page) {
   static const std::regex help("# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) [^\n]+");
-  static const std::regex type("# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge)");
+  static const std::regex type("# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram)");
   static const std::regex sample(
       R"re(([a-zA-Z_:][a-zA-Z0-9_:]*)(\{[a-zA-Z_][a-zA-Z0-9_]*="([^"\\\n]|\\["\\n])*"(,[a-zA-Z_][a-zA-Z0-9_]*="([^"\\\n]|\\["\\n])*")*\})? (\S+))re");
   REQUIRE(page.ends_with('\n'));
@@ -43,7 +43,10 @@ std::map<std::string, double> parse(const std::string& page) {
       kind = match[2];
     } else {
       REQUIRE(std::regex_match(line, match, sample));
-      REQUIRE(match[1] == current);
+      const std::string name = match[1];
+      const bool is_of_histogram =
+          name == current + "_bucket" || name == current + "_sum" || name == current + "_count";
+      REQUIRE((kind == "histogram" ? is_of_histogram : name == current));
       REQUIRE_FALSE(kind.empty());
       REQUIRE((kind == "counter") == current.ends_with("_total"));
       const std::string value = match[6];
@@ -107,6 +110,25 @@ TEST_CASE("the metrics of a training job are complete and well-formed") {
   CHECK(values.at("lockstep_rank_communication_seconds_total{rank=\"0\",worker=\"worker 0\"}") == 4);
   CHECK(values.at("lockstep_rank_wait_seconds_total{rank=\"0\",worker=\"worker 0\"}") == 3.5);
   CHECK(values.at("lockstep_rank_wait_seconds_total{rank=\"1\",worker=\"worker 1\"}") == 0.5);
+}
+
+TEST_CASE("the gradients of a worker of parameter servers are a histogram of their staleness") {
+  JobStatus status = training();
+  CHECK(format_metrics(status, {}).find("staleness") == std::string::npos);  // every step is one of all workers
+  GradientCounts& gradients = status.ranks[1].last.gradients;
+  for (const std::uint64_t staleness : {0, 3, 4, 100}) gradients.add_applied(staleness);
+  gradients.dropped = 5;
+  const std::map<std::string, double> values = parse(format_metrics(status, {}));
+  const std::string bucket = "lockstep_rank_gradient_staleness_bucket{rank=\"1\",worker=\"worker 1\",le=";
+  CHECK(values.at(bucket + "\"0\"}") == 1);
+  CHECK(values.at(bucket + "\"2\"}") == 1);
+  CHECK(values.at(bucket + "\"4\"}") == 3);
+  CHECK(values.at(bucket + "\"32\"}") == 3);
+  CHECK(values.at(bucket + "\"+Inf\"}") == 4);
+  CHECK(values.at("lockstep_rank_gradient_staleness_sum{rank=\"1\",worker=\"worker 1\"}") == 107);
+  CHECK(values.at("lockstep_rank_gradient_staleness_count{rank=\"1\",worker=\"worker 1\"}") == 4);
+  CHECK(values.at("lockstep_rank_gradients_dropped_total{rank=\"1\",worker=\"worker 1\"}") == 5);
+  CHECK(values.count("lockstep_rank_gradients_dropped_total{rank=\"0\",worker=\"worker 0\"}") == 0);
 }
 
 TEST_CASE("metrics are well-formed for any state") {

@@ -60,6 +60,22 @@ TEST_CASE("history.json records the run", "[history]") {
             {{{"generation", 1}, {"ranks", 2}, {"began", 1000.5}, {"ended", 1010.0}, {"reason", "worker 1 left"}}}));
 }
 
+TEST_CASE("history.json tells what became of the workers' gradients", "[history]") {
+  RunReport report = sample();
+  GradientCounts gradients{.dropped = 2};
+  gradients.add_applied(0);
+  gradients.add_applied(33);
+  report.history.epochs[1].gradients = {gradients, {}};
+  const json read = json::parse(history_json(report));
+  CHECK_FALSE(read["epochs"][0].contains("gradients_of_workers"));
+  const json& its = read["epochs"][1]["gradients_of_workers"];
+  REQUIRE(its.size() == 2);
+  CHECK(its[0]["applied"] == 2);
+  CHECK(its[0]["dropped"] == 2);
+  CHECK(its[0]["staleness"] ==
+        json{{"0", 1}, {"1", 0}, {"2", 0}, {"4", 0}, {"8", 0}, {"16", 0}, {"32", 0}, {"more", 1}});
+}
+
 // scripts/train.sh reads the file's last accuracy as the evaluation's.
 TEST_CASE("the evaluation follows the epochs", "[history]") {
   const std::string text = history_json(sample());
