@@ -51,6 +51,12 @@ struct OptionWords<StrategyKind> {
 };
 
 template <>
+struct OptionWords<ServerMode> {
+  static constexpr std::array all{std::pair{ServerMode::synchronous, "synchronous"},
+                                  std::pair{ServerMode::asynchronous, "asynchronous"}};
+};
+
+template <>
 struct OptionWords<GradientCompression> {
   static constexpr std::array all{std::pair{GradientCompression::none, "none"},
                                   std::pair{GradientCompression::bfloat16, "bfloat16"}};

@@ -68,6 +68,16 @@ OptionBinding backup_frequency(std::int64_t& variable) {
   return {set, print, [print] { return NamedValue(print()); }};
 }
 
+OptionBinding staleness_bound(std::int64_t& variable) {
+  const auto print = [&variable] { return variable < 0 ? std::string("none") : std::to_string(variable); };
+  const auto set = [&variable](const OptionValue& given) {
+    const auto updates = parse_number<std::int64_t>(given.value);
+    if (given.value != "none" && !(updates && *updates >= 0)) refuse(given, "none or a whole number of at least 0");
+    variable = updates.value_or(-1);
+  };
+  return {set, print, [print] { return NamedValue(print()); }};
+}
+
 /// A program's own option. Setting it also records it in `options` under its name.
 OptionRow row_of(const ProgramOption& option, Options& options) {
   const auto set = [option, &options](const OptionValue& given) {
@@ -241,6 +251,24 @@ std::vector<OptionRow> shared_options(Options& options) {
        .metavar = "NAME",
        .help = "round-robin, greedy or partitioned: what each ps holds",
        .value = text(options.ps_placement),
+       .training_only = true},
+      {.name = "ps-mode",
+       .group = workers_and_output,
+       .metavar = "NAME",
+       .help = "synchronous, or asynchronous: ps wait for no worker",
+       .value = word(options.ps_mode),
+       .training_only = true},
+      {.name = "max-staleness",
+       .group = workers_and_output,
+       .metavar = "K",
+       .help = "updates that an asynchronous gradient may miss, or none",
+       .value = staleness_bound(options.max_staleness),
+       .training_only = true},
+      {.name = "replicas-to-aggregate",
+       .group = workers_and_output,
+       .metavar = "M",
+       .help = "gradients that a step of ps waits for; 0: all workers'",
+       .value = whole_number(options.replicas_to_aggregate, 0),
        .training_only = true},
       {.name = "gradient-compression",
        .group = workers_and_output,

@@ -243,7 +243,8 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   last_due_ = session_.iterations();
   session_.set_position({saved.epoch, saved.step});
   session_.set_stop_training(saved.stop_training);
-  session_.log().restore({{saved.loss_sum, saved.num_examples, saved.metric_sums}, saved.seconds}, saved.history);
+  session_.log().restore({{saved.loss_sum, saved.num_examples, saved.metric_sums}, saved.seconds, saved.gradients},
+                         saved.history);
   for (const auto& [name, value] : saved.tracked) session_.tracked()[name] = value;  // in place: users hold references
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     callbacks_[i]->restore_state(saved.callbacks[i]);
@@ -315,6 +316,7 @@ TrainingState BackupManager::capture() const {
   saved.num_examples = epoch.metrics.num_examples;
   saved.metric_sums = epoch.metrics.sums;
   saved.seconds = epoch.seconds;
+  saved.gradients = epoch.gradients;
   saved.history = session_.log().history();
   saved.tracked = session_.tracked();
   for (const Callback* callback : callbacks_) saved.callbacks.push_back(callback->save_state());
@@ -325,7 +327,8 @@ TrainingState BackupManager::capture() const {
   return saved;
 }
 
-bool BackupManager::is_due_after(std::uint64_t step) const noexcept {
+bool BackupManager::is_due_after(std::uint64_t iteration) const noexcept {
+  const std::uint64_t step = iteration / session_.updates_per_step();
   return options_.save_freq > 0 && step % static_cast<std::uint64_t>(options_.save_freq) == 0;
 }
 

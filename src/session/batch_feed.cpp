@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <variant>
@@ -151,7 +152,25 @@ std::span<const TargetPointer> BatchFeed::point_at_targets(const Dataset& data) 
   return targets_;
 }
 
-StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
+int BatchFeed::own_rank() const { return computes_whole_batch_ ? 0 : run_context_.world().rank(); }
+
+bool BatchFeed::has_examples(const Batch& batch, std::size_t slice) const {
+  const int workers = run_context_.world().size();
+  return !examples_of_rank(batch.size, static_cast<int>(slice), workers, batch_norm_replicas_).empty();
+}
+
+StepContext BatchFeed::prepare_slice(const Batch& batch, std::size_t slice, std::size_t slices_in_update,
+                                     std::uint64_t step) {
+  StepContext context = prepare_slice(batch, batch, static_cast<int>(slice), step, true);
+  const auto slices = static_cast<double>(slices_in_update);
+  context.total_replicas = context.replicas.size() * slices_in_update;
+  context.gradient_scale = 1 / (slices * static_cast<double>(std::max<std::size_t>(context.examples.size(), 1)));
+  context.total_weight = slices * std::accumulate(context.sample_weights.begin(), context.sample_weights.end(), 0.0);
+  return context;
+}
+
+StepContext BatchFeed::prepare_slice(const Batch& batch, const Batch& whole, int rank, std::uint64_t step,
+                                     bool training) {
   const Dataset& data = *batch.data;
   if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
       sampler_->examples() != data.size()) {
@@ -159,7 +178,6 @@ StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint
     sampled_dataset_ = data.id.value();
     sampler_shuffles_ = batch.shuffle;
   }
-  const int rank = computes_whole_batch_ ? 0 : run_context_.world().rank();
   const int ranks = computes_whole_batch_ ? 1 : run_context_.world().size();
   const Range shard = examples_of_rank(batch.size, rank, ranks, batch_norm_replicas_);
   examples_.resize(std::max(examples_.size(), shard.size()));

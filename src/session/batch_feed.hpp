@@ -54,12 +54,26 @@ class BatchFeed {
   [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training) {
     return prepare(batch, batch, step, training);
   }
-  [[nodiscard]] StepContext prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training);
+  [[nodiscard]] StepContext prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
+    return prepare_slice(batch, whole, own_rank(), step, training);
+  }
+
+  /// The slice of any rank, for training where an update adds up the gradients of so many slices, whichever they are:
+  /// it is scaled as if all of them were like this one. Valid until the next call.
+  [[nodiscard]] StepContext prepare_slice(const Batch& batch, std::size_t slice, std::size_t slices_in_update,
+                                          std::uint64_t step);
+  /// Whether a slice has examples. A batch may have fewer examples than slices.
+  [[nodiscard]] bool has_examples(const Batch& batch, std::size_t slice) const;
 
   /// The examples of checked data, for DataView. Valid until the next call.
   [[nodiscard]] std::span<const InputPointer> point_at_inputs(const Dataset& data);
 
  private:
+  /// Whose slice this rank computes, of how many.
+  [[nodiscard]] int own_rank() const;
+  [[nodiscard]] StepContext prepare_slice(const Batch& batch, const Batch& whole, int rank, std::uint64_t step,
+                                          bool training);
+
   /// Identifies a validated dataset. No addresses: they differ between ranks, and all ranks must decide alike whether
   /// to validate again.
   struct Identity {

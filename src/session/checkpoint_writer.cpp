@@ -98,6 +98,11 @@ Snapshot& CheckpointWriter::take_snapshot_to_write_now() {
 void CheckpointWriter::prepare_snapshot() {
   RunContext& run_context = session_.run_context();
   CompiledModel& model = session_.model().compiled();
+  if (model.ticketed != nullptr && model.ticketed->is_in_round()) {
+    throw UsageError(
+        "a model is saved within an epoch, while parameter servers update it without waiting for all workers; save it "
+        "at the end of an epoch, or back it up with --backup-save-freq");
+  }
   run_context.writer().finish_gather();
   run_context.report_busy();
   model.synchronize();

@@ -10,6 +10,7 @@
 #include "optimizers/optimizer_registry.hpp"
 #include "plan/server_placement.hpp"
 #include "session/epoch_batches.hpp"
+#include "session/join_tasks.hpp"
 #include "session/recorded_parallelism.hpp"
 #include "session/snapshot.hpp"
 
@@ -188,6 +189,8 @@ void CompiledModel::lay_out(std::size_t batch_size) {
   run_context.require_equal_on_all_ranks("the plan", plan.digest());
   communicator = run_context.new_communicator();
   server = dynamic_cast<ServerCommunicator*>(communicator.get());
+  ticketed = dynamic_cast<WorkerCommunicator*>(communicator.get());
+  if (ticketed != nullptr && !ticketed->has_tickets()) ticketed = nullptr;
   if (run_context.tasks() != nullptr) use_servers(plan);
   allocate(plan);
   if (server != nullptr) plan = server_plan(std::move(plan), server->own_ranges());
@@ -275,8 +278,28 @@ void CompiledModel::use_servers(const Plan& plan) const {
                                    parse_server_placement(run_context.options().ps_placement, "--ps-placement"));
   for (std::size_t array = 0; array <= static_cast<std::size_t>(num_slots(options.optimizer)); ++array)
     layout.arrays.push_back(offset_in_copy(plan, array));
+  require_servers_for(layout);
   if (plan.graph.mixed_bfloat16) layout.low_precision = sizeof(float) * offset_in_copy(plan, layout.arrays.size());
   communicator->use_servers(layout);
+}
+
+/// Where a step is not one of all workers, each server counts updates by the gradients that it gets.
+void CompiledModel::require_servers_for(const ServerLayout& layout) const {
+  const std::size_t servers = run_context.tasks()->servers();
+  const UpdatePolicy policy = update_policy(run_context.options(), run_context.tasks()->workers());
+  if (policy.waits_for_all(run_context.tasks()->workers())) return;
+  for (std::size_t server = 0; server < servers; ++server) {
+    if (std::ranges::find(layout.shards, server, &ServerShard::server) != layout.shards.end()) continue;
+    throw UsageError(
+        fmt::format("ps {} would hold no variable of this model, but --ps-mode asynchronous and "
+                    "--replicas-to-aggregate need one on each; start fewer ps tasks",
+                    server));
+  }
+  if (policy.is_asynchronous && servers > 1 && clipping_of(options.optimizer).needs_norms()) {
+    throw UsageError(
+        "with several ps tasks, --ps-mode asynchronous clips by value only: each server updates in an order of its "
+        "own, and none knows all of a norm; start one ps task, or use --ps-mode synchronous");
+  }
 }
 
 void CompiledModel::serve_step() {
@@ -284,6 +307,7 @@ void CompiledModel::serve_step() {
   iteration = numbers.iteration;
   if (numbers.learning_rate) set_learning_rate(options.optimizer, *numbers.learning_rate);
   steps.front()->step.train({}, options.optimizer, iteration);
+  server->end_step();
 }
 
 void CompiledModel::allocate(const Plan& plan) {

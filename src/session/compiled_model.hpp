@@ -10,6 +10,7 @@
 #include "checkpoint/model_data.hpp"
 #include "collective/communicator.hpp"
 #include "collective/parameter_server/server_communicator.hpp"
+#include "collective/parameter_server/worker_communicator.hpp"
 #include "core/aligned_buffer.hpp"
 #include "metrics/metric_registry.hpp"
 #include "parallel/calibrate.hpp"
@@ -132,8 +133,9 @@ struct CompiledModel {
   std::unique_ptr<BatchFeed> feed;
   AllToAllMemory all_to_all_memory;  ///< outlives the communicator
   std::unique_ptr<Communicator> communicator;
-  ServerCommunicator* server = nullptr;  ///< the communicator, on a parameter server
-  std::optional<Sharding> sharding;      ///< none: data parallel
+  ServerCommunicator* server = nullptr;    ///< the communicator, on a parameter server
+  WorkerCommunicator* ticketed = nullptr;  ///< the communicator, if steps come with tickets (ticket_queue.hpp)
+  std::optional<Sharding> sharding;        ///< none: data parallel
   ParallelismChoice choice;
   std::vector<LayerSharding> layers;  ///< how each layer is sharded
   std::string plan_digest;            ///< of the plan as compiled, whatever batch sizes come later
@@ -153,6 +155,8 @@ struct CompiledModel {
   void allocate(const Plan& plan);
   /// Tells the communicator of a parameter-server job which server holds what.
   void use_servers(const Plan& plan) const;
+  /// Throws UsageError.
+  void require_servers_for(const ServerLayout& layout) const;
   /// The weights (`array` 0) or one of the slots (from 1) of the arenas that hold a variable.
   [[nodiscard]] std::span<float> array_of(std::size_t variable, std::size_t array) const;
   /// Collective. Once all ranks have written their weights, recomputes the low-precision copies.

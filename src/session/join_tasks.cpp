@@ -10,8 +10,10 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <malloc.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -34,6 +36,16 @@ void check(const Options& options, const Environment& environment) {
   }
 }
 
+/// Whoever wants another kind of training does not get it silently.
+void require_no_server_options(const Options& options) {
+  const auto refuse = [](const std::string& option) {
+    throw UsageError(option + " is for parameter servers; add --strategy parameter-server, or leave it out");
+  };
+  if (options.ps_mode != ServerMode::synchronous) refuse("--ps-mode asynchronous");
+  if (options.max_staleness >= 0) refuse("--max-staleness");
+  if (options.replicas_to_aggregate > 0) refuse("--replicas-to-aggregate");
+}
+
 /// Messages are as large as buckets. Without this the allocator returns their memory to the system after each, and
 /// every page of the next one is a fault.
 void keep_freed_memory() {
@@ -48,9 +60,33 @@ double seconds_of(const Environment& environment, const std::string& name, doubl
 
 }  // namespace
 
+UpdatePolicy update_policy(const Options& options, std::size_t workers) {
+  const auto aggregated = static_cast<std::size_t>(options.replicas_to_aggregate);
+  if (options.ps_mode == ServerMode::synchronous) {
+    if (options.max_staleness >= 0)
+      throw UsageError("--max-staleness is for --ps-mode asynchronous; set it, or leave --max-staleness out");
+    if (aggregated > workers) {
+      throw UsageError(fmt::format("--replicas-to-aggregate is {}, but there {} {} worker{}; use at most as many",
+                                   aggregated, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s"));
+    }
+    return {.gradients = aggregated == 0 ? workers : aggregated};
+  }
+  if (aggregated > 0) {
+    throw UsageError(
+        "--replicas-to-aggregate is for synchronous steps; leave it out, or leave --ps-mode asynchronous out");
+  }
+  if (options.max_staleness == 0) return {.gradients = workers};
+  UpdatePolicy policy{.gradients = 1, .is_asynchronous = true};
+  if (options.max_staleness > 0) policy.max_staleness = static_cast<std::uint64_t>(options.max_staleness);
+  return policy;
+}
+
 std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment& environment,
                                       const std::function<void()>& report_busy) {
-  if (options.strategy != StrategyKind::parameter_server) return nullptr;
+  if (options.strategy != StrategyKind::parameter_server) {
+    require_no_server_options(options);
+    return nullptr;
+  }
   check(options, environment);
   Environment with_strategy = environment;
   with_strategy[strategy_variable] = parameter_server_word;
@@ -60,6 +96,7 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
         "--strategy parameter-server needs a cluster with ps and worker tasks, but there is no TF_CONFIG; set it for "
         "each task");
   }
+  static_cast<void>(update_policy(options, cluster.tasks.size()));
   report_busy();
   keep_freed_memory();
   const auto links = std::make_shared<TaskLinks>(

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "collective/parameter_server/task_group.hpp"
+#include "collective/parameter_server/update_policy.hpp"
 #include "collective/wait_loop.hpp"
 #include "core/environment.hpp"
 
 #include <lockstep/training/options.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -17,5 +19,9 @@ namespace lockstep {
 /// there are no servers or options do not fit, PeerError if a task does not come.
 [[nodiscard]] std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment& environment,
                                                     const std::function<void()>& report_busy);
+
+/// When the servers of a job with so many workers update, by --ps-mode, --max-staleness and --replicas-to-aggregate.
+/// Throws UsageError.
+[[nodiscard]] UpdatePolicy update_policy(const Options& options, std::size_t workers);
 
 }  // namespace lockstep

@@ -350,8 +350,11 @@ CommunicatorOptions RunContext::communicator_options() {
 }
 
 std::unique_ptr<Communicator> RunContext::new_communicator() {
-  if (tasks_ && tasks_->is_server()) return std::make_unique<ServerCommunicator>(*tasks_);
-  if (tasks_) return std::make_unique<WorkerCommunicator>(*tasks_);
+  if (tasks_) {
+    const UpdatePolicy policy = update_policy(options_, tasks_->workers());
+    if (tasks_->is_server()) return std::make_unique<ServerCommunicator>(*tasks_, policy);
+    return std::make_unique<WorkerCommunicator>(*tasks_, policy);
+  }
   CommunicatorOptions options = communicator_options();
   options.device = backend_->device_streams();
   options.compression = options_.gradient_compression;

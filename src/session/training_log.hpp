@@ -4,16 +4,22 @@
 #include <lockstep/core/history.hpp>
 #include <lockstep/training/metric_sums.hpp>
 
+#include <vector>
+
 namespace lockstep {
 
 struct EpochProgress {
   MetricSums metrics;
-  double seconds = 0;  ///< the training thread's, inside training steps
+  double seconds = 0;                          ///< the training thread's, inside training steps
+  std::vector<GradientCounts> gradients = {};  ///< see EpochRecord
 };
 
 class TrainingLog {
  public:
   void add(const MetricSums& metrics) { epoch_.metrics += metrics; }
+
+  /// Replaces the metrics of the epoch so far by those of all workers, and adds the workers' gradients.
+  void end_round(const MetricSums& metrics, const std::vector<GradientCounts>& gradients);
 
   /// Adds time that the training thread spent inside steps.
   void add_step_seconds(double seconds) noexcept;

@@ -72,7 +72,17 @@ void TrainingSession::fail_nonfinite(const NonfiniteError& error) const {
   throw PeerError(error.problem() + "; training restarts once from the last backup, in case a machine made an error");
 }
 
-void TrainingSession::start_step(const Batch& batch) {
+std::uint64_t TrainingSession::updates_per_step() const {
+  const WorkerCommunicator* ticketed = model_.compiled().ticketed;
+  return ticketed == nullptr ? 1 : ticketed->updates_per_step();
+}
+
+bool TrainingSession::has_work(const Batch& batch, const Ticket& ticket) const {
+  const CompiledModel& model = model_.compiled();
+  return !model.ticketed->policy().is_asynchronous || model.feed->has_examples(batch, ticket.slice);
+}
+
+void TrainingSession::start_step(const Batch& batch, const Ticket* ticket) {
   const double begin = monotonic_seconds();
   if (model_.prepare_to_train(batch)) is_first_step_ = true;
   run_context().launcher().progress().report_step_begin();
@@ -81,7 +91,11 @@ void TrainingSession::start_step(const Batch& batch) {
   if (run_context().writer().is_gathering()) fault_point("gather");
   Step& step = model.training->step;
   model.communicator->schedule_gather_slice();
-  StepContext context = model.feed->prepare(batch, model.iteration, true);
+  if (ticket != nullptr) model.iteration = ticket->iteration - 1;
+  StepContext context =
+      ticket == nullptr
+          ? model.feed->prepare(batch, model.iteration, true)
+          : model.feed->prepare_slice(batch, ticket->slice, model.ticketed->policy().gradients, ticket->number);
   context.request = run_context().stop_request();
   ++steps_;
   if (!step.reduces_metrics(++model.iteration)) context.metric_examples = {0, context.examples.size()};
@@ -97,18 +111,12 @@ const MetricSums& TrainingSession::finish_step() {
   const double begin = monotonic_seconds();
   CompiledModel& model = model_.compiled();
   written_metrics_.resize(model.num_metric_elements());
-  const std::span<float> written = written_metrics_;
   --in_flight_;
-  if (model.training->step.reduces_metrics(model.iteration - in_flight_)) {
-    model.training->executable->take_metrics(written);
+  if (model.ticketed == nullptr) {
+    read_metrics();
   } else {
-    model.read_local_metrics(written);
-    // Not yet reduced over the ranks.
-    written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
+    read_metrics_of_ticket();
   }
-  if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
-  if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
-  model.to_metric_sums(written, last_step_);
   log_.add(last_step_);
   log_.add_step_seconds(monotonic_seconds() - begin);
   if (std::exchange(is_first_step_, false)) {
@@ -121,6 +129,34 @@ const MetricSums& TrainingSession::finish_step() {
   return last_step_;
 }
 
+void TrainingSession::read_metrics() {
+  const CompiledModel& model = model_.compiled();
+  const std::span<float> written = written_metrics_;
+  if (model.training->step.reduces_metrics(model.iteration - in_flight_)) {
+    model.training->executable->take_metrics(written);
+  } else {
+    model.read_local_metrics(written);
+    // Not yet reduced over the ranks.
+    written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
+  }
+  if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
+  if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
+  model.to_metric_sums(written, last_step_);
+}
+
+void TrainingSession::read_metrics_of_ticket() {
+  const CompiledModel& model = model_.compiled();
+  const GradientResult result = model.ticketed->wait_result();
+  if (result.is_dropped) {
+    ++gradients_.dropped;
+    std::ranges::fill(written_metrics_, 0.0F);
+  } else {
+    gradients_.add_applied(result.staleness);
+    model.read_local_metrics(written_metrics_);
+  }
+  model.to_metric_sums(written_metrics_, last_step_);
+}
+
 void TrainingSession::report_step() {
   const CompiledModel& model = model_.compiled();
   const StepProfile& profile = model.training->step.profile();
@@ -129,7 +165,8 @@ void TrainingSession::report_step() {
                                                        .loss = log_.epoch_so_far().metrics.loss(),
                                                        .examples = last_step_.num_examples,
                                                        .allreduce_seconds = profile.communication,
-                                                       .wait_seconds = profile.waiting});
+                                                       .wait_seconds = profile.waiting,
+                                                       .gradients = gradients_});
 }
 
 void TrainingSession::leave_if_requested() {

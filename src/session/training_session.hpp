@@ -10,6 +10,7 @@
 
 #include <lockstep/training/model.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,7 +39,11 @@ class TrainingSession {
 
   /// A training step in two halves, for devices that run asynchronously: `start_step` enqueues a step, `finish_step`
   /// waits for the oldest one and returns its metrics. At most `max_in_flight` steps may be in flight.
-  void start_step(const Batch& batch);
+  /// With a ticket, the step is on the slice that it names, and the metrics are of this worker alone; of a gradient
+  /// that was dropped they are zeros.
+  void start_step(const Batch& batch, const Ticket* ticket = nullptr);
+  /// An asynchronous worker has nothing to do with an empty slice. A step of the first gradients counts it.
+  [[nodiscard]] bool has_work(const Batch& batch, const Ticket& ticket) const;
   /// The result of `finish_step` is valid until the next call.
   const MetricSums& finish_step();
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
@@ -46,6 +51,8 @@ class TrainingSession {
 
   /// Optimizer steps begun, including those before the backup or the model that was loaded.
   [[nodiscard]] std::uint64_t iterations() const { return model_.compiled().iteration; }
+  /// 1, or with asynchronous updates the number of workers.
+  [[nodiscard]] std::uint64_t updates_per_step() const;
 
   [[nodiscard]] TrainingPosition position() const noexcept { return position_; }
   void set_position(TrainingPosition position) noexcept { position_ = position; }
@@ -71,6 +78,10 @@ class TrainingSession {
 
   /// What launchers or Ctrl-C had asked for when the ranks last exchanged requests; the same on all ranks.
   [[nodiscard]] StopRequest request() const noexcept { return request_; }
+  void add_request(StopRequest request) noexcept { request_ = std::max(request_, request); }
+
+  /// Of this worker, in this process.
+  [[nodiscard]] const GradientCounts& gradients() const noexcept { return gradients_; }
   /// Ends the program if a launcher or Ctrl-C asked to stop after this step. For training without backups.
   void leave_if_requested();
 
@@ -97,6 +108,10 @@ class TrainingSession {
   [[nodiscard]] RunReport report() const;
 
  private:
+  /// Reads the metrics of the oldest step in flight.
+  void read_metrics();
+  /// The same of a step with a ticket.
+  void read_metrics_of_ticket();
   void report_step();
   /// Warns once if threads often wait for a core.
   void warn_of_busy_cores();
@@ -107,6 +122,7 @@ class TrainingSession {
   bool is_first_step_ = false;  ///< with its batch size: it creates the kernels, so it counts as start-up
   bool stop_training_ = false;
   StopRequest request_ = StopRequest::none;
+  GradientCounts gradients_;
   TrainingPosition position_;
   std::map<std::string, double> tracked_;
   std::uint64_t nonfinite_step_ = 0;

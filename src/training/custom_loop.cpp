@@ -2,9 +2,11 @@
 #include "session/epoch_batches.hpp"
 #include "training/model_parts.hpp"
 
+#include <lockstep/core/error.hpp>
 #include <lockstep/training/custom_loop.hpp>
 
 #include <algorithm>
+#include <memory>
 
 namespace lockstep {
 
@@ -59,22 +61,50 @@ BatchRange::BatchRange(ModelParts& parts, const Dataset& data, const BatchOption
   end_ = parts.batches_in_epoch = begin_ + static_cast<std::int64_t>(batches.size());
 }
 
+bool BatchRange::has_tickets() const { return shuffle_ && parts_->model.compiled().ticketed != nullptr; }
+
+Batch BatchRange::batch_at(std::int64_t step) const {
+  return batches_of(parts_->run_context->options(), *data_, batch_size_, shuffle_)
+      .at(parts_->session.position().epoch, static_cast<std::uint64_t>(step - begin_));
+}
+
 BatchRange::Iterator::Iterator(const BatchRange& range)
     : range_(&range), iteration_(range.parts_->session.iterations()) {
-  TrainingSession& session = range.parts_->session;
-  const auto [epoch, step] = session.position();
-  session.set_position({epoch, std::max(step, range.begin_)});
+  ModelParts& parts = *range.parts_;
+  const auto [epoch, step] = parts.session.position();
+  parts.session.set_position({epoch, std::max(step, range.begin_)});
+  if (!range.has_tickets()) return;
+  parts.rounds =
+      std::make_unique<TrainingRounds>(parts.session, parts.loop_backups.get(), static_cast<std::uint64_t>(range.end_));
+  take_ticket();
+}
+
+void BatchRange::Iterator::take_ticket() {
+  ModelParts& parts = *range_->parts_;
+  do {
+    parts.ticket = parts.rounds->next_ticket();
+  } while (parts.ticket &&
+           !parts.session.has_work(range_->batch_at(static_cast<std::int64_t>(parts.ticket->step)), *parts.ticket));
+  parts.is_ticket_used = false;
 }
 
 Batch BatchRange::Iterator::operator*() const {
   const ModelParts& parts = *range_->parts_;
-  const auto [epoch, step] = parts.session.position();
-  return batches_of(parts.run_context->options(), *range_->data_, range_->batch_size_, range_->shuffle_)
-      .at(epoch, static_cast<std::uint64_t>(step - range_->begin_));
+  return range_->batch_at(range_->has_tickets() ? static_cast<std::int64_t>(parts.ticket->step)
+                                                : parts.session.position().step);
 }
 
 BatchRange::Iterator& BatchRange::Iterator::operator++() {
   ModelParts& parts = *range_->parts_;
+  if (range_->has_tickets()) {
+    if (!parts.is_ticket_used) {
+      throw UsageError(
+          "train_step() was not called for a batch that parameter servers wait for; call it once for each batch of "
+          "batches()");
+    }
+    take_ticket();
+    return *this;
+  }
   const auto [epoch, step] = parts.session.position();
   parts.session.set_position({epoch, step + 1});
   const std::uint64_t before = iteration_;
@@ -90,7 +120,7 @@ BatchRange::Iterator& BatchRange::Iterator::operator++() {
 
 bool BatchRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   ModelParts& parts = *range_->parts_;
-  const bool is_end = parts.session.position().step >= range_->end_;
+  const bool is_end = range_->has_tickets() ? !parts.ticket : parts.session.position().step >= range_->end_;
   if (is_end) parts.run_context->report_busy();
   return is_end;
 }

@@ -3,6 +3,7 @@
 
 #include "core/log.hpp"
 #include "session/mirrors.hpp"
+#include "session/training_rounds.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -134,7 +136,11 @@ void FitLoop::run_epoch() {
   // When training resumes in the middle of an epoch, the restored callback states already include this call's effect.
   if (first_step == 0) for_each_callback([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   bar_.begin_epoch(epoch, static_cast<int>(first_step));
-  run_steps();
+  if (session_.model().compiled().ticketed == nullptr) {
+    run_steps();
+  } else {
+    run_rounds();
+  }
   if (!session_.stop_training()) session_.check_weights(fmt::format("epoch {}", epoch + 1));
   session_.run_context().report_busy();  // validation and callbacks may take long
   Logs logs = session_.to_logs(session_.log().epoch_so_far().metrics);
@@ -170,15 +176,43 @@ void FitLoop::run_steps() {
 
 void FitLoop::finish_step() {
   static_cast<void>(session_.finish_step());
+  const auto [epoch, step] = session_.position();
+  call_batch_end(step);
+  check_loss(step);
+  update_bar(step);
+  session_.set_position({epoch, step + 1});
+}
+
+void FitLoop::call_batch_end(std::int64_t step) const {
   const MetricSums& so_far = session_.log().epoch_so_far().metrics;
-  const int epoch = session_.position().epoch;
-  const std::int64_t step = session_.position().step;
   for_each_callback([&](Callback& callback) { callback.on_train_batch_end(model_, step, so_far); });
-  if (!session_.stop_training()) session_.check_loss(so_far, fmt::format("epoch {}, step {}", epoch + 1, step + 1));
+}
+
+void FitLoop::check_loss(std::int64_t step) const {
+  if (session_.stop_training()) return;
+  session_.check_loss(session_.log().epoch_so_far().metrics,
+                      fmt::format("epoch {}, step {}", session_.position().epoch + 1, step + 1));
+}
+
+void FitLoop::update_bar(std::int64_t step) {
+  const MetricSums& so_far = session_.log().epoch_so_far().metrics;
   shown_.clear();
   session_.visit_values(so_far, [this](std::string_view name, double value) { shown_.push_back({name, value}); });
   bar_.update(static_cast<int>(step + 1), shown_);
-  session_.set_position({epoch, step + 1});
+}
+
+void FitLoop::run_rounds() {
+  const int epoch = session_.position().epoch;
+  TrainingRounds rounds(session_, backups_ ? &*backups_ : nullptr, batches_.size());
+  while (const std::optional<Ticket> ticket = rounds.next_ticket()) {
+    const Batch batch = batches_.at(epoch, ticket->step);
+    if (!session_.has_work(batch, *ticket)) continue;
+    session_.start_step(batch, &*ticket);
+    rounds.add(session_.finish_step());
+    const auto step = static_cast<std::int64_t>(ticket->step);
+    call_batch_end(step);
+    update_bar(step);
+  }
 }
 
 }  // namespace lockstep

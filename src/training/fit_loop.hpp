@@ -28,8 +28,14 @@ class FitLoop {
   void warn_of_large_batch(std::size_t examples) const;
   void run_epoch();
   void run_steps();
+  /// As run_steps(), where parameter servers make steps that are not those of all workers.
+  void run_rounds();
   /// Finishes the oldest step in flight, whose number is the session's position, and advances the position.
   void finish_step();
+  /// After a step has finished.
+  void call_batch_end(std::int64_t step) const;
+  void check_loss(std::int64_t step) const;
+  void update_bar(std::int64_t step);
 
   template <typename Call>
   void for_each_callback(const Call& call) const {

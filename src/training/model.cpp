@@ -142,6 +142,22 @@ std::vector<std::vector<float>> Model::predict_outputs(const Dataset& data, cons
   return parts_->model.compiled().predict(data, parts_->run_context->batch_size(options.batch_size));
 }
 
+namespace {
+
+const MetricSums& train_on_ticket(ModelParts& parts, const Batch& batch) {
+  if (!parts.ticket || std::exchange(parts.is_ticket_used, true)) {
+    throw UsageError(
+        "train_step() trains on a batch for which parameter servers wait no longer; with --ps-mode asynchronous or "
+        "--replicas-to-aggregate, call it once for each batch of batches()");
+  }
+  parts.session.start_step(batch, &*parts.ticket);
+  const MetricSums& metrics = parts.session.finish_step();
+  parts.rounds->add(metrics);
+  return metrics;
+}
+
+}  // namespace
+
 const MetricSums& Model::train_step(const Batch& batch) {
   parts_->run_context->begin_service();
   if (!parts_->is_in_epoch_loop && parts_->run_context->is_in_backed_up_loop()) {
@@ -150,6 +166,7 @@ const MetricSums& Model::train_step(const Batch& batch) {
         "--backup-save-freq never, so that a restarted job starts over with both");
   }
   parts_->model.validate(*batch.data);
+  if (parts_->model.compiled().ticketed != nullptr) return train_on_ticket(*parts_, batch);
   parts_->session.start_step(batch);
   const MetricSums& metrics = parts_->session.finish_step();
   if (!parts_->is_in_epoch_loop) parts_->session.leave_if_requested();

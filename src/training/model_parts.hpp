@@ -5,10 +5,12 @@
 #include "session/checkpoint_writer.hpp"
 #include "session/rank_model.hpp"
 #include "session/run_context.hpp"
+#include "session/training_rounds.hpp"
 #include "session/training_session.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace lockstep {
@@ -25,6 +27,9 @@ struct ModelParts {
   bool is_in_epoch_loop = false;                ///< between Model::epochs and the end of its last epoch
   std::int64_t batches_in_epoch = 0;            ///< in all ranges of the current epoch so far
   std::unique_ptr<BackupManager> loop_backups;  ///< of the custom loop; null if it takes none
+  std::unique_ptr<TrainingRounds> rounds;       ///< of a range of training batches, if they come with tickets
+  std::optional<Ticket> ticket;                 ///< of the current batch
+  bool is_ticket_used = false;                  ///< train_step() was called for the batch
 };
 
 /// Loss and metrics on data, which history.json does not record as the model's evaluation. Collective.

@@ -16,7 +16,7 @@ LONG = ("--epochs", 15, *EXAMPLES[2:])
 SERVERS = ("--strategy", "parameter-server")
 
 
-class ParameterServersTest(Launched):
+class WithServers(Launched):
     """Tasks are numbered: the workers, then the servers."""
 
     workers = 2
@@ -50,6 +50,51 @@ class ParameterServersTest(Launched):
     def succeeded(self) -> list[Ended]:
         return self.assert_ended(0)
 
+    def train(self, model: Path, directory: Path, *options: object) -> list[str]:
+        return [program("lockstep"), "train", "--data-dir", str(self.data), "--model-dir", str(directory), "--model",
+                str(model), *map(str, options)]
+
+    def lose(self, victim: int, servers: int = 2, keeps_bits: bool = True, options: Sequence[object] = LONG) -> None:
+        whole = self.mirrored(2, *LONG) if keeps_bits else None
+        self.launch_job(2, servers, *options, "--backup-save-freq", 40)
+        self.wait_for_backup()
+        trainers = children(self.started[victim].process.pid)
+        self.assertEqual(len(trainers), 1)
+        os.kill(trainers[0], signal.SIGKILL)
+        ended = self.assert_ended_with_restarts()
+        names = ["worker 0", "worker 1", "ps 0", "ps 1"]
+        told = "".join(one.stderr for index, one in enumerate(ended) if index != victim)
+        self.assertIn(f"lost {names[victim]} (localhost:{self.ports[victim]})", told)
+        self.assertIn("Resuming from", ended[0].stdout)
+        if whole is not None:
+            self.assert_same_model(whole)
+
+    def assert_ended_with_restarts(self) -> list[Ended]:
+        ended = self.end()
+        self.assertEqual([one.code for one in ended], [0] * len(ended), "".join(map(str, ended)))
+        return ended
+
+    def leave(self, *options: object) -> None:
+        self.launch_job(2, 1, *options)
+        for task in (2, 1):
+            resumed = self.started[0].stdout.count("Resuming from")
+            epochs = self.started[0].stdout.count("ms/step")
+            self.assertTrue(eventually(lambda: self.started[0].stdout.count("ms/step") > epochs, 30))
+            self.started[task].process.terminate()
+            left = self.started.pop(task).end()
+            self.assertEqual(left.code, TEMPORARY, str(left))
+            self.launch(task, [*SERVERS, *options])
+            self.assertTrue(eventually(lambda: self.started[0].stdout.count("Resuming from") > resumed, 30),
+                            self.started[0].stderr)
+        ended = self.assert_ended_with_restarts()
+        text = ended[0].stdout + ended[0].stderr
+        left = re.findall(r"Leaving at the launcher's request (?:before|(after step \d+) of) epoch (\d+)", text)
+        resumed_at = re.findall(r"Resuming from \S+: (?:(after step \d+) of )?epoch (\d+)/", text)
+        self.assertEqual(len(left), 2, text)
+        self.assertEqual(left, resumed_at, "no step may be lost")
+
+
+class ParameterServersTest(WithServers):
     def test_bits_of_mirrored_training(self) -> None:
         for workers in (2, 3):
             whole = self.mirrored(workers, *SHORT)
@@ -96,10 +141,6 @@ class ParameterServersTest(Launched):
         self.succeeded()
         self.assert_same_model(whole)
 
-    def train(self, model: Path, directory: Path, *options: object) -> list[str]:
-        return [program("lockstep"), "train", "--data-dir", str(self.data), "--model-dir", str(directory), "--model",
-                str(model), *map(str, options)]
-
     def test_optimizer_state_lies_on_the_servers(self) -> None:
         """Adam's slots, which backups and models fetch."""
         start = self.mirrored(1, *SHORT)
@@ -122,25 +163,6 @@ class ParameterServersTest(Launched):
                 for name in names:
                     self.assertEqual((self.model / name).read_bytes(), (whole / name).read_bytes(), name)
 
-    def lose(self, victim: int, servers: int = 2) -> None:
-        whole = self.mirrored(2, *LONG)
-        self.launch_job(2, servers, *LONG, "--backup-save-freq", 40)
-        self.wait_for_backup()
-        trainers = children(self.started[victim].process.pid)
-        self.assertEqual(len(trainers), 1)
-        os.kill(trainers[0], signal.SIGKILL)
-        ended = self.assert_ended_with_restarts()
-        names = ["worker 0", "worker 1", "ps 0", "ps 1"]
-        told = "".join(one.stderr for index, one in enumerate(ended) if index != victim)
-        self.assertIn(f"lost {names[victim]} (localhost:{self.ports[victim]})", told)
-        self.assertIn("Resuming from", ended[0].stdout)
-        self.assert_same_model(whole)
-
-    def assert_ended_with_restarts(self) -> list[Ended]:
-        ended = self.end()
-        self.assertEqual([one.code for one in ended], [0] * len(ended), "".join(map(str, ended)))
-        return ended
-
     def test_a_lost_worker(self) -> None:
         self.lose(1)
 
@@ -156,23 +178,7 @@ class ParameterServersTest(Launched):
     def test_leaving(self) -> None:
         """A server and a worker that are told to leave lose no step; the others wait until they come back."""
         whole = self.mirrored(2, *LONG)
-        self.launch_job(2, 1, *LONG)
-        for task in (2, 1):
-            resumed = self.started[0].stdout.count("Resuming from")
-            epochs = self.started[0].stdout.count("ms/step")
-            self.assertTrue(eventually(lambda: self.started[0].stdout.count("ms/step") > epochs, 30))
-            self.started[task].process.terminate()
-            left = self.started.pop(task).end()
-            self.assertEqual(left.code, TEMPORARY, str(left))
-            self.launch(task, [*SERVERS, *LONG])
-            self.assertTrue(eventually(lambda: self.started[0].stdout.count("Resuming from") > resumed, 30),
-                            self.started[0].stderr)
-        ended = self.assert_ended_with_restarts()
-        text = ended[0].stdout + ended[0].stderr
-        left = re.findall(r"Leaving at the launcher's request (?:before|(after step \d+) of) epoch (\d+)", text)
-        resumed_at = re.findall(r"Resuming from \S+: (?:(after step \d+) of )?epoch (\d+)/", text)
-        self.assertEqual(len(left), 2, text)
-        self.assertEqual(left, resumed_at, "no step may be lost")
+        self.leave(*LONG)
         self.assert_same_model(whole)
 
     def test_tasks_that_disagree(self) -> None:

@@ -7,8 +7,8 @@ from support import ProgramTest
 
 CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "batch_norm_replicas", "clip_probabilities", "collective_timeout",
           "communication", "convolutions", "data_dir", "deterministic", "device", "epochs", "global_batch_size", "gradient_compression",
-          "initial_weights", "input_scale", "learning_rate", "model_dir", "on_checkpoint_failure", "parallelism",
-          "precision", "program", "ps_placement", "resume", "seed", "steps_per_epoch", "strategy", "verbose"}
+          "initial_weights", "input_scale", "learning_rate", "max_staleness", "model_dir", "on_checkpoint_failure", "parallelism",
+          "precision", "program", "ps_mode", "ps_placement", "replicas_to_aggregate", "resume", "seed", "steps_per_epoch", "strategy", "verbose"}
 PROFILE = {"input", "forward", "loss", "backward", "optimizer", "communication", "other", "total"}
 
 

@@ -66,6 +66,10 @@ struct BatchOptions {
 
 /// Global batches of one epoch. An epoch may iterate over several ranges, one after another; a resumed epoch skips the
 /// batches before its backup. Advancing past a batch that was trained on takes a backup if one is due.
+///
+/// Where steps of parameter servers are not those of all workers, each worker gets some of the training batches and
+/// must train on each once. The metrics of train_step() are then of this worker's slice, and those of end_epoch() of
+/// all.
 class BatchRange {
  public:
   class Iterator {
@@ -76,6 +80,8 @@ class BatchRange {
     [[nodiscard]] bool operator==(std::default_sentinel_t) const;
 
    private:
+    void take_ticket();
+
     const BatchRange* range_;
     std::uint64_t iteration_;  ///< optimizer steps before the current batch
   };
@@ -85,6 +91,10 @@ class BatchRange {
   [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
  private:
+  /// Whether its batches come with tickets of parameter servers: a worker gets some of them, as it asks.
+  [[nodiscard]] bool has_tickets() const;
+  [[nodiscard]] Batch batch_at(std::int64_t step) const;
+
   ModelParts* parts_;
   const Dataset* data_;
   std::size_t batch_size_;

@@ -25,6 +25,11 @@ enum class Parallelism { automatic, data, tensor };
 /// Who holds the variables. mirrored: every worker. parameter_server: the `ps` tasks of TF_CONFIG, and workers compute.
 enum class StrategyKind { mirrored, parameter_server };
 
+/// Whether parameter servers wait for the workers. synchronous: an update adds up the gradients of a step.
+/// asynchronous: each gradient makes an update of its own as it comes, though others have changed the weights
+/// meanwhile.
+enum class ServerMode { synchronous, asynchronous };
+
 /// What a run does with backups it finds. automatic: resume if there is one. require: resume or fail. never: remove
 /// them and start over.
 enum class Resume { automatic, require, never };
@@ -69,6 +74,9 @@ struct Options {
   Parallelism parallelism = Parallelism::automatic;
   StrategyKind strategy = StrategyKind::mirrored;
   std::string ps_placement = "round-robin";  ///< which server holds what: see README
+  ServerMode ps_mode = ServerMode::synchronous;
+  std::int64_t max_staleness = -1;  ///< updates that an asynchronous gradient may miss; 0: synchronous, -1: no bound
+  int replicas_to_aggregate = 0;    ///< gradients that a synchronous step waits for; 0: those of all workers
   GradientCompression gradient_compression = GradientCompression::none;
   int batch_norm_replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one per worker
   bool deterministic = false;

@@ -9,7 +9,7 @@ std::span<const std::byte> ModelMessage::data() const noexcept {
 
 bool is_model_message(const Frame& frame) noexcept {
   return frame.kind >= static_cast<std::uint16_t>(ModelMessageKind::step) &&
-         frame.kind <= static_cast<std::uint16_t>(ModelMessageKind::slots);
+         frame.kind <= static_cast<std::uint16_t>(ModelMessageKind::round_end);
 }
 
 ModelMessage to_model_message(Frame&& frame) {

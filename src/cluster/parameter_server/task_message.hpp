@@ -22,6 +22,14 @@ enum class ModelMessageKind : std::uint16_t {
   state = 63,     ///< first worker to server: the weights and slots of a shard, which replace the server's
   fetch = 64,     ///< worker to server: asks for the slots of all its shards
   slots = 65,     ///< server to worker: the slots of a shard
+  // Where a step is not one of all workers: see ticket_queue.hpp.
+  late_weights = 66,  ///< server to worker: as `weights`, for a gradient that came too late and was dropped
+  pull = 67,          ///< worker to server: asks for the weights of all its shards, of this iteration or a later one
+  open_round = 68,    ///< first worker to server 0: the range of steps, as two numbers
+  close_round = 69,   ///< worker to server 0: the round ends with the steps that have begun
+  want_ticket = 70,   ///< worker to server 0: it has finished its last ticket
+  ticket = 71,        ///< server 0 to worker: a step (`shard`) and a slice (`iteration`)
+  round_end = 72,  ///< server 0 to worker: there are no more tickets; the step (`shard`) at which the next round begins
 };
 
 /// About the arenas of one model. Models are numbered in the order in which all tasks compile them.

@@ -1,9 +1,10 @@
-// A server's communicator of one model in a parameter-server job. It computes nothing: wait_reduced() waits until all
-// workers have sent their gradients of a shard, whose sum in rank order is the reduced gradient, and mark_updated()
-// sends the new weights to all of them. Here a "bucket" is one of the shards that this server holds.
+// A server's communicator of one model in a parameter-server job. It computes nothing. A step has *contributors*: all
+// workers, the first ones whose gradients are complete, or one. wait_reduced() waits until they have sent their
+// gradients of a shard, whose sum in rank order is the reduced gradient, and mark_updated() sends the new weights to
+// them. Here a "bucket" is one of the shards that this server holds.
 //
-// Weights are sent from where they lie: the next update needs gradients that each worker sends only after it has
-// received these weights.
+// If all workers contribute to each step, weights are sent from where they lie: the next update needs gradients that
+// each worker sends only after it has received these weights. Otherwise copies of them are sent.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,15 @@
 #include <vector>
 
 #include "collective/parameter_server/task_communicator.hpp"
+#include "collective/parameter_server/ticket_queue.hpp"
+#include "collective/parameter_server/update_policy.hpp"
 #include "core/aligned_buffer.hpp"
 
 namespace lockstep {
 
 class ServerCommunicator final : public TaskCommunicator {
  public:
-  explicit ServerCommunicator(TaskGroup& group);
+  ServerCommunicator(TaskGroup& group, const UpdatePolicy& policy);
   ~ServerCommunicator() override { group_.remove_model(model_); }
 
   /// `buckets` are the plan's.
@@ -29,14 +32,16 @@ class ServerCommunicator final : public TaskCommunicator {
   /// The shards that this server holds, in order.
   [[nodiscard]] std::vector<Range> own_ranges() const;
 
-  /// Whether all workers have begun a step.
+  /// Whether there is a step to make: all workers have begun it, or enough gradients are complete.
   [[nodiscard]] bool has_step() const;
-  /// The numbers of that step. Throws UsageError if the workers disagree about them.
+  /// Chooses the contributors of that step, and returns its numbers. Throws UsageError if they disagree about them.
   [[nodiscard]] StepNumbers take_step();
+  /// Call it when all shards of the step are updated.
+  void end_step();
 
   [[nodiscard]] ReducedShard wait_reduced(std::size_t shard) override;
   void mark_updated(std::size_t shard) override;
-  [[nodiscard]] bool is_reduced(std::size_t shard) const override { return own_.at(shard).missing == 0; }
+  [[nodiscard]] bool is_reduced(std::size_t shard) const override { return missing_contributor(shard) == nullptr; }
 
  protected:
   /// Within a step, servers add up what only they know.
@@ -44,22 +49,58 @@ class ServerCommunicator final : public TaskCommunicator {
 
  private:
   struct OwnShard {
-    std::size_t index = 0;     ///< in the layout
-    std::size_t missing = 0;   ///< workers whose gradients have not come
-    std::vector<bool> has_it;  ///< by worker
+    std::size_t index = 0;      ///< in the layout
+    std::uint64_t version = 0;  ///< the last iteration that updated it
+  };
+
+  /// What a worker has sent, and this server has not answered with weights.
+  struct Sender {
+    std::deque<StepNumbers> begun;     ///< steps; its gradients are of the first one
+    std::vector<bool> has_sent;        ///< by own shard
+    std::size_t answered = 0;          ///< own shards of that step
+    std::uint64_t completed_at = 0;    ///< when its last gradient came, counted in complete ones
+    AlignedBuffer received;            ///< gradients of the shards that this server holds, unless it maps them
+    const float* gradients = nullptr;  ///< where they lie
+
+    [[nodiscard]] bool is_complete() const;
+  };
+
+  struct Pull {
+    std::size_t worker = 0;
+    std::uint64_t iteration = 0;
   };
 
   void receive(std::size_t task, const ModelMessage& message);
   [[nodiscard]] Places place(std::size_t task, const ModelMessage& message);
-  [[nodiscard]] OwnShard& own_shard_of(const ModelMessage& message);
+  void receive_gradient(std::size_t worker, const ModelMessage& message);
+  void receive_state(std::size_t worker, const ModelMessage& message);
+  /// Of the messages about tickets.
+  void receive_of_round(std::size_t worker, const ModelMessage& message);
+  /// The index in own_ of the shard of a message.
+  [[nodiscard]] std::size_t own_shard_of(const ModelMessage& message) const;
+  [[nodiscard]] std::vector<std::size_t> find_contributors() const;
+  /// Null if all have sent their gradients of the shard.
+  [[nodiscard]] const std::size_t* missing_contributor(std::size_t shard) const;
+  /// Whether the first step that a worker has begun was made without it.
+  [[nodiscard]] bool is_late(std::size_t worker, std::uint64_t version) const;
+  void send_weights(std::size_t worker, ModelMessageKind kind, std::size_t shard);
+  /// Sends weights for a worker's gradient of a shard.
+  void answer(std::size_t worker, ModelMessageKind kind, std::size_t shard);
+  void answer_pulls();
+  void hand_out_tickets();
   void send_slots(std::size_t worker);
 
+  UpdatePolicy policy_;
   std::uint64_t model_;
   std::vector<OwnShard> own_;
-  std::vector<AlignedBuffer> received_;         ///< by worker that sends them: gradients of this server's shards
-  std::vector<const float*> sources_;           ///< by worker: its gradients, received or mapped
-  std::vector<std::deque<StepNumbers>> begun_;  ///< by worker: steps that it has begun and this server has not
-  StepNumbers step_;                            ///< the step that is being made
+  std::vector<Sender> senders_;            ///< by worker
+  std::uint64_t completed_ = 0;            ///< gradients
+  std::vector<std::size_t> contributors_;  ///< to the step that is being made, in rank order
+  std::vector<const float*> sources_;      ///< the addresses of their gradients
+  StepNumbers step_;                       ///< the step that is being made, or was made last
+  bool is_in_step_ = false;
+  std::vector<Pull> pulls_;             ///< that wait for a step
+  std::optional<TicketQueue> tickets_;  ///< on server 0, if a step is not one of all workers
 };
 
 }  // namespace lockstep

@@ -46,7 +46,7 @@ void TaskCommunicator::map_arenas() {
   mapped_.resize(handles.size());
   std::string is_mapped(handles.size(), '0');
   for (std::size_t task = 0; task < handles.size(); ++task) {
-    if ((task < group_.workers()) != group_.is_server()) continue;
+    if (!can_map() || (task < group_.workers()) != group_.is_server()) continue;
     mapped_[task] = SharedMemory(handles[task], host, arenas_.bytes().size());
     if (maps(task)) is_mapped[task] = '1';
   }

@@ -50,6 +50,8 @@ class TaskCommunicator : public Communicator {
 
  protected:
   [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
+  /// Whether what this task reads stays as it is until this task answers, so that it may lie in another's arenas.
+  [[nodiscard]] virtual bool can_map() const noexcept { return true; }
   [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_; }
   /// Whether this task reads the arenas of that one, a worker's of a server or the reverse.
   [[nodiscard]] bool maps(std::size_t task) const noexcept {

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace lockstep {
 
-WorkerCommunicator::WorkerCommunicator(TaskGroup& group)
+WorkerCommunicator::WorkerCommunicator(TaskGroup& group, const UpdatePolicy& policy)
     : TaskCommunicator(group),
+      policy_(policy),
       model_(group.add_model(
           {.receive = [this](std::size_t task, const ModelMessage& message) { receive(task, message); },
            .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); }})) {}
@@ -20,13 +23,16 @@ ArenaMemory WorkerCommunicator::allocate(std::size_t gradient_elements, std::siz
   shards_of_bucket_.resize(buckets.size());
   for (std::size_t s = 0; s < layout_.shards.size(); ++s) shards_of_bucket_.at(layout_.shards[s].bucket).push_back(s);
   is_awaited_.resize(layout_.shards.size());
+  versions_.resize(layout_.shards.size());
   return TaskCommunicator::allocate(gradient_elements, mirrored_bytes, std::move(buckets));
 }
 
 void WorkerCommunicator::begin_step(const StepNumbers& numbers) {
   iteration_ = numbers.iteration;
-  if (!is_state_sent_ && rank() == 0) send_state();
-  is_state_sent_ = true;
+  if (!has_tickets()) {
+    if (!is_state_sent_ && rank() == 0) send_state();
+    is_state_sent_ = true;
+  }
   std::vector<std::span<const std::byte>> parts;
   if (numbers.learning_rate) parts.push_back(std::as_bytes(std::span(&*numbers.learning_rate, 1)));
   const SharedBytes bytes = encode_shared(to_frame(ModelMessageKind::step, model_, iteration_, 0, parts));
@@ -46,10 +52,83 @@ void WorkerCommunicator::send_state() {
 void WorkerCommunicator::fetch_slots() {
   if (!is_state_sent_ || layout_.arrays.size() < 2) return;  // then these arenas are what the servers will hold
   missing_slots_ = layout_.shards.size();
-  for (std::size_t server = 0; server < group_.servers(); ++server)
-    group_.send_to_server(server, to_frame(ModelMessageKind::fetch, model_, iteration_, 0, {}));
+  send_to_all_servers(ModelMessageKind::fetch, iteration_);
   group_.wait([this] { return missing_slots_ == 0; },
               [this] { return fmt::format("{} shards of the servers' optimizer state", missing_slots_); });
+}
+
+void WorkerCommunicator::send_to_all_servers(ModelMessageKind kind, std::uint64_t iteration) {
+  for (std::size_t server = 0; server < group_.servers(); ++server)
+    group_.send_to_server(server, to_frame(kind, model_, iteration, 0, {}));
+}
+
+void WorkerCommunicator::begin_round(const Range& steps, std::uint64_t iteration) {
+  iteration_ = first_iteration_ = iteration;
+  round_begin_ = expected_step_ = steps.begin;
+  is_round_over_ = false;
+  is_in_round_ = true;
+  std::ranges::fill(versions_, iteration);
+  if (rank() == 0) {
+    if (!is_state_sent_) {
+      send_state();
+      pull(iteration);  // the servers have the state before another worker's gradient comes
+    }
+    const std::array<std::uint64_t, 2> range{steps.begin, steps.end};
+    const std::array parts{std::span<const std::byte>(std::as_bytes(std::span(range)))};
+    group_.send_to_server(0, to_frame(ModelMessageKind::open_round, model_, iteration, 0, parts));
+  }
+  is_state_sent_ = true;
+  barrier();  // until the chief has begun the round, and so has fetched what it saves after the last one
+}
+
+std::optional<Ticket> WorkerCommunicator::next_ticket() {
+  if (is_round_over_) return std::nullopt;
+  if (policy_.max_staleness) wait_all_updated();  // TicketQueue takes the last update of a worker that asks as made
+  awaits_ticket_ = true;
+  group_.send_to_server(0, to_frame(ModelMessageKind::want_ticket, model_, iteration_, 0, {}));
+  group_.wait([this] { return !awaits_ticket_; },
+              [this] { return fmt::format("{} to hand out a ticket", group_.name_of_server(0)); });
+  if (is_round_over_) return std::nullopt;
+  Ticket ticket = *ticket_;
+  const std::uint64_t before = ticket.step - round_begin_;
+  ticket.number = first_iteration_ / updates_per_step() + before;
+  if (policy_.is_asynchronous) {
+    if (policy_.max_staleness) pull(0);
+    ticket.iteration = weights_iteration() + 1;
+  } else {
+    ticket.iteration = first_iteration_ + before + 1;
+    if (ticket.step > expected_step_) pull(ticket.iteration - 1);  // the servers have gone on without this worker
+    expected_step_ = ticket.step + 1;
+  }
+  return ticket;
+}
+
+void WorkerCommunicator::close_round() {
+  group_.send_to_server(0, to_frame(ModelMessageKind::close_round, model_, iteration_, 0, {}));
+}
+
+std::uint64_t WorkerCommunicator::end_round() {
+  wait_all_updated();
+  barrier();
+  pull(0);
+  is_in_round_ = false;
+  return ticket_->step;
+}
+
+void WorkerCommunicator::pull(std::uint64_t iteration) {
+  wait_all_updated();
+  is_awaited_.assign(is_awaited_.size(), true);
+  send_to_all_servers(ModelMessageKind::pull, iteration);
+  wait_all_updated();
+}
+
+void WorkerCommunicator::wait_all_updated() {
+  for (std::size_t bucket = 0; bucket < shards_of_bucket_.size(); ++bucket) wait_updated(bucket);
+}
+
+GradientResult WorkerCommunicator::wait_result() {
+  wait_updated(layout_.shards.front().bucket);
+  return result_;
 }
 
 void WorkerCommunicator::mark_ready(std::size_t bucket) {
@@ -58,6 +137,7 @@ void WorkerCommunicator::mark_ready(std::size_t bucket) {
     send_parts(group_.workers() + shard.server, ModelMessageKind::gradient, model_, iteration_, s,
                {std::as_bytes(gradients().subspan(shard.range.begin, shard.range.size()))});
     is_awaited_[s] = true;
+    if (s == 0) awaits_result_ = true;
   }
   group_.make_progress();
 }
@@ -74,7 +154,7 @@ void WorkerCommunicator::wait_updated(std::size_t bucket) {
 }
 
 Places WorkerCommunicator::place(std::size_t task, const ModelMessage& message) const {
-  if (message.kind != ModelMessageKind::weights) return {};
+  if (message.kind != ModelMessageKind::weights && message.kind != ModelMessageKind::late_weights) return {};
   const ServerShard& shard = shard_of(task, message);
   if (!is_awaited_[message.shard] || maps(task)) return {};
   return weights_of(shard);
@@ -92,15 +172,15 @@ const ServerShard& WorkerCommunicator::shard_of(std::size_t task, const ModelMes
 }
 
 void WorkerCommunicator::receive(std::size_t task, const ModelMessage& message) {
+  if (message.kind == ModelMessageKind::ticket || message.kind == ModelMessageKind::round_end) {
+    if (!std::exchange(awaits_ticket_, false)) throw DataError("it sent a ticket, which nobody expects");
+    is_round_over_ = message.kind == ModelMessageKind::round_end;
+    ticket_ = Ticket{.step = message.shard, .slice = message.iteration};
+    return;
+  }
   const ServerShard& shard = shard_of(task, message);
-  if (message.kind == ModelMessageKind::weights) {
-    if (!is_awaited_[message.shard])
-      throw DataError(fmt::format("it sent weights of step {}, which nobody expects", message.iteration));
-    if (!message.is_placed) copy_to(place(task, message), message.data());
-    if (maps(task)) {
-      for (const std::span<std::byte> part : weights_of(shard)) std::ranges::copy(mapped(task, part), part.begin());
-    }
-    is_awaited_[message.shard] = false;
+  if (message.kind == ModelMessageKind::weights || message.kind == ModelMessageKind::late_weights) {
+    receive_weights(task, message);
   } else if (message.kind == ModelMessageKind::slots && missing_slots_ > 0) {
     std::vector<std::span<std::byte>> places;
     for (std::size_t array = 1; array < layout_.arrays.size(); ++array)
@@ -110,6 +190,21 @@ void WorkerCommunicator::receive(std::size_t task, const ModelMessage& message) 
   } else {
     throw DataError("it sent a message that only workers send");
   }
+}
+
+void WorkerCommunicator::receive_weights(std::size_t task, const ModelMessage& message) {
+  if (!is_awaited_[message.shard])
+    throw DataError(fmt::format("it sent weights of step {}, which nobody expects", message.iteration));
+  if (!message.is_placed) copy_to(place(task, message), message.data());
+  if (maps(task)) {
+    for (const std::span<std::byte> part : weights_of(shard_of(task, message)))
+      std::ranges::copy(mapped(task, part), part.begin());
+  }
+  is_awaited_[message.shard] = false;
+  const std::uint64_t before = std::exchange(versions_[message.shard], message.iteration);
+  if (message.shard > 0 || !std::exchange(awaits_result_, false)) return;
+  result_.is_dropped = message.kind == ModelMessageKind::late_weights;
+  result_.staleness = policy_.is_asynchronous ? message.iteration - before - 1 : 0;
 }
 
 }  // namespace lockstep

@@ -1,0 +1,72 @@
+// See ticket_queue.hpp.
+#include "collective/parameter_server/ticket_queue.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+TicketQueue::TicketQueue(const UpdatePolicy& policy, std::size_t workers) : policy_(policy), held_(workers) {}
+
+void TicketQueue::open(const Range& steps) {
+  end_ = steps.end;
+  next_ = policy_.is_asynchronous ? steps.begin * held_.size() : steps.begin;
+  std::ranges::fill(held_, std::nullopt);
+}
+
+void TicketQueue::close() {
+  const std::uint64_t workers = held_.size();
+  end_ = std::min(end_, policy_.is_asynchronous ? (next_ + workers - 1) / workers : next_ + 1);
+}
+
+void TicketQueue::ask(std::size_t worker) {
+  if (policy_.is_asynchronous) held_.at(worker).reset();
+  waiting_.push_back(worker);
+}
+
+void TicketQueue::end_step() {
+  if (!policy_.is_asynchronous) ++next_;
+}
+
+std::optional<TicketQueue::Grant> TicketQueue::next_grant() {
+  for (auto worker = waiting_.begin(); worker != waiting_.end(); ++worker) {
+    const auto grant = policy_.is_asynchronous ? grant_asynchronous(*worker) : grant_synchronous(*worker);
+    if (!grant) continue;
+    waiting_.erase(worker);
+    return grant;
+  }
+  return std::nullopt;
+}
+
+std::optional<TicketQueue::Grant> TicketQueue::grant_asynchronous(std::size_t worker) {
+  const std::uint64_t workers = held_.size();
+  if (next_ >= end_ * workers) return Grant{worker, end_, 0, true};
+  if (exceeds_staleness()) return std::nullopt;
+  const auto others = static_cast<std::size_t>(std::ranges::count_if(held_, [](const auto& held) { return !!held; }));
+  held_[worker] = Held{next_, others};
+  const Grant grant{worker, next_ / workers, next_ % workers, false};
+  ++next_;
+  return grant;
+}
+
+/// Whether another ticket could make a gradient too stale. The worst case counts: all tickets that were held when one
+/// was handed out, and all that were handed out since, are updates before it.
+bool TicketQueue::exceeds_staleness() const {
+  if (!policy_.max_staleness) return false;
+  std::uint64_t others = 0;
+  for (const std::optional<Held>& held : held_) {
+    if (!held) continue;
+    ++others;
+    if (next_ - held->number + held->before > *policy_.max_staleness) return true;
+  }
+  return others > *policy_.max_staleness;
+}
+
+/// A worker that has computed its slice of the next step waits until the servers have made it.
+std::optional<TicketQueue::Grant> TicketQueue::grant_synchronous(std::size_t worker) {
+  if (next_ >= end_) return Grant{worker, end_, 0, true};
+  if (held_[worker] && held_[worker]->number == next_) return std::nullopt;
+  held_[worker] = Held{next_, 0};
+  return Grant{worker, next_, worker, false};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// Which worker computes what, where a step is not one of all workers: with asynchronous updates, and where an update
+// adds up the first M of n gradients. In other jobs every worker takes part in every step and needs nobody to tell it.
+//
+//   ticket        one worker's work: a slice of a step's batch. Server 0 hands tickets out.
+//                   asynchronous   all slices of all steps in order, each to the worker that asks next
+//                   first M of n   to each worker its own slice of the step that the servers are about to make
+//   round         a range of steps of an epoch. At its end all workers meet and no gradient is on its way, so backups,
+//                 validation and callbacks see weights that nobody updates, and a position in whole steps. A round ends
+//                 with the epoch, or where a backup is due.
+//   contributors  the workers whose gradients an update of a server adds up (ServerCommunicator): all n, M, or one.
+//
+// With a bound of the staleness, workers wait for their tickets: no gradient is dropped or computed again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "collective/parameter_server/update_policy.hpp"
+#include "core/range.hpp"
+
+namespace lockstep {
+
+class TicketQueue {
+ public:
+  TicketQueue(const UpdatePolicy& policy, std::size_t workers);
+
+  /// Begins a round. No worker may hold a ticket.
+  void open(const Range& steps);
+  /// Ends the round after the steps that have begun.
+  void close();
+  /// A worker wants a ticket. The updates by its last one have been made, or, without a bound, may yet come.
+  void ask(std::size_t worker);
+  /// The servers have made the step for which the tickets were.
+  void end_step();
+
+  struct Grant {
+    std::size_t worker = 0;
+    std::uint64_t step = 0;
+    std::size_t slice = 0;
+    bool is_end = false;  ///< there are no more tickets; `step` is the end of the round
+  };
+  /// The next answer to a worker that has asked; none if all must wait.
+  [[nodiscard]] std::optional<Grant> next_grant();
+
+ private:
+  /// A ticket that a worker holds.
+  struct Held {
+    std::uint64_t number = 0;  ///< among all tickets
+    std::size_t before = 0;    ///< tickets that others held when it was handed out
+  };
+
+  [[nodiscard]] std::optional<Grant> grant_asynchronous(std::size_t worker);
+  [[nodiscard]] std::optional<Grant> grant_synchronous(std::size_t worker);
+  [[nodiscard]] bool exceeds_staleness() const;
+
+  UpdatePolicy policy_;
+  std::uint64_t end_ = 0;                  ///< of the round, in steps
+  std::uint64_t next_ = 0;                 ///< asynchronous: ticket; else: the step that the servers are about to make
+  std::deque<std::size_t> waiting_;        ///< workers that have asked, in order
+  std::vector<std::optional<Held>> held_;  ///< by worker
+};
+
+}  // namespace lockstep

@@ -1,0 +1,117 @@
+// See training_rounds.hpp.
+#include "session/training_rounds.hpp"
+
+#include "core/clock.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+std::vector<double> numbers_of(const GradientCounts& counts) {
+  std::vector<double> numbers(counts.by_staleness.begin(), counts.by_staleness.end());
+  numbers.push_back(static_cast<double>(counts.total_staleness));
+  numbers.push_back(static_cast<double>(counts.dropped));
+  return numbers;
+}
+
+GradientCounts counts_of(std::span<const double> numbers) {
+  GradientCounts counts;
+  const auto whole = [](double number) { return static_cast<std::uint64_t>(number); };
+  std::ranges::transform(numbers.first(counts.by_staleness.size()), counts.by_staleness.begin(), whole);
+  counts.total_staleness = whole(numbers[numbers.size() - 2]);
+  counts.dropped = whole(numbers.back());
+  return counts;
+}
+
+}  // namespace
+
+std::optional<Ticket> TrainingRounds::next_ticket() {
+  while (true) {
+    const double begin = monotonic_seconds();
+    if (!worker_.is_in_round()) {
+      if (session_.stop_training() || session_.position().step >= static_cast<std::int64_t>(end_)) return std::nullopt;
+      begin_round();
+    }
+    if (wants_to_stop() && !std::exchange(is_closed_, true)) worker_.close_round();
+    const std::optional<Ticket> ticket = worker_.next_ticket();
+    session_.log().add_step_seconds(monotonic_seconds() - begin);
+    if (ticket) return ticket;
+    end_round();
+  }
+}
+
+void TrainingRounds::begin_round() {
+  const auto begin = static_cast<std::uint64_t>(session_.position().step);
+  std::uint64_t end = begin + 1;
+  const auto is_backup_due = [&] {
+    return backups_ != nullptr &&
+           backups_->is_due_after(session_.iterations() + (end - begin) * session_.updates_per_step());
+  };
+  while (end < end_ && !is_backup_due()) ++end;
+  before_ = session_.log().epoch_so_far().metrics;
+  metrics_ = {};
+  gradients_before_ = session_.gradients();
+  is_closed_ = false;
+  worker_.begin_round({begin, end}, session_.iterations());
+}
+
+bool TrainingRounds::wants_to_stop() const {
+  return session_.stop_training() || !std::isfinite(metrics_.loss_sum) ||
+         session_.run_context().stop_request() == StopRequest::after_this_step;
+}
+
+void TrainingRounds::end_round() {
+  const int epoch = session_.position().epoch;
+  const std::uint64_t end = worker_.end_round();
+  session_.model().compiled().iteration = worker_.weights_iteration();
+  session_.set_position({epoch, static_cast<std::int64_t>(end)});
+  agree();
+  if (!session_.stop_training())
+    session_.check_loss(session_.log().epoch_so_far().metrics, fmt::format("epoch {}, step {}", epoch + 1, end));
+  if (backups_ != nullptr) {
+    backups_->after_step();
+  } else {
+    session_.leave_if_requested();
+  }
+}
+
+void TrainingRounds::agree() {
+  const std::size_t num_sums = session_.model().compiled().num_metric_sums();
+  metrics_.sums.resize(num_sums);
+  std::vector<double> all{metrics_.loss_sum, metrics_.num_examples};
+  all.insert(all.end(), metrics_.sums.begin(), metrics_.sums.end());
+  const StopRequest request = session_.run_context().stop_request();
+  for (const bool wants :
+       {session_.stop_training(), request == StopRequest::after_next_backup, request == StopRequest::after_this_step})
+    all.push_back(wants ? 1 : 0);
+  const std::size_t first_count = all.size();
+  std::vector<double> own = numbers_of(session_.gradients());
+  std::ranges::transform(own, numbers_of(gradients_before_), own.begin(), std::minus<>());
+  const auto workers = static_cast<std::size_t>(worker_.size());
+  all.resize(first_count + workers * own.size());
+  std::ranges::copy(own, std::span(all).subspan(first_count + own.size() * worker_.rank()).begin());
+  worker_.all_reduce_sum(all);
+
+  const std::span<const double> sums = all;
+  MetricSums metrics{sums[0], sums[1], {sums.begin() + 2, sums.begin() + 2 + static_cast<std::ptrdiff_t>(num_sums)}};
+  metrics += before_;
+  std::vector<GradientCounts> gradients;
+  for (std::size_t worker = 0; worker < workers; ++worker)
+    gradients.push_back(counts_of(sums.subspan(first_count + worker * own.size(), own.size())));
+  session_.log().end_round(metrics, gradients);
+  if (sums[first_count - 3] > 0) session_.set_stop_training(true);
+  if (sums[first_count - 2] > 0) session_.add_request(StopRequest::after_next_backup);
+  if (sums[first_count - 1] > 0) session_.add_request(StopRequest::after_this_step);
+}
+
+}  // namespace lockstep

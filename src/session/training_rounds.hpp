@@ -1,0 +1,47 @@
+// The rest of an epoch where steps come with tickets (collective/parameter_server/ticket_queue.hpp), round by round: a
+// worker takes tickets, and at the end of each round all workers agree on weights, metrics, position and requests.
+#pragma once
+
+#include "session/backup_manager.hpp"
+#include "session/training_session.hpp"
+
+#include <cstdint>
+#include <optional>
+
+namespace lockstep {
+
+class TrainingRounds {
+ public:
+  /// From the session's position to `end`, in steps of the epoch. `backups` may be null. Both must outlive the object.
+  TrainingRounds(TrainingSession& session, BackupManager* backups, std::uint64_t end)
+      : session_(session), worker_(*session.model().compiled().ticketed), backups_(backups), end_(end) {}
+  TrainingRounds(const TrainingRounds&) = delete;
+  TrainingRounds& operator=(const TrainingRounds&) = delete;
+
+  /// None at the end, or after a round in which a callback has stopped training. Begins and ends rounds, which is
+  /// collective: takes a backup or leaves then as if one step had ended. Throws if the loss of an ended round is not
+  /// finite.
+  [[nodiscard]] std::optional<Ticket> next_ticket();
+
+  /// Adds what the step of the ticket returned.
+  void add(const MetricSums& metrics) { metrics_ += metrics; }
+
+ private:
+  void begin_round();
+  void end_round();
+  /// Whether the round should end early.
+  [[nodiscard]] bool wants_to_stop() const;
+  /// Adds up what the workers say. Each knows metrics and gradients of its own tickets.
+  void agree();
+
+  TrainingSession& session_;
+  WorkerCommunicator& worker_;
+  BackupManager* backups_;
+  std::uint64_t end_;
+  MetricSums before_;                ///< of the epoch until this round, of all workers
+  MetricSums metrics_;               ///< of this worker's tickets in this round
+  GradientCounts gradients_before_;  ///< this round, of this worker
+  bool is_closed_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+"""Parameter servers whose steps are not those of all workers: asynchronous ones, and those of the first gradients."""
+
+import math
+from typing import Any
+
+import status_port
+from launch_test import free_ports
+from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
+from support import USAGE, Running, eventually, program
+
+ASYNCHRONOUS = ("--ps-mode", "asynchronous")
+
+
+class AsynchronousTest(WithServers):
+    def gradients(self, key: str = "applied") -> list[list[Any]]:
+        """By epoch and worker."""
+        return [[worker[key] for worker in epoch["gradients_of_workers"]] for epoch in self.history()["epochs"]]
+
+    def test_asynchronous_training(self) -> None:
+        """All slices of all steps make an update each, whoever computes them, and no task waits for another one."""
+        for workers, servers in ((1, 1), (2, 1), (3, 2)):
+            with self.subTest(workers=workers, servers=servers):
+                self.launch_job(workers, servers, *SHORT, *ASYNCHRONOUS, "--backup-save-freq", 7)
+                self.succeeded()
+                history = self.history()
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [20 * workers] * 3)
+                self.assertEqual(sum(map(sum, self.gradients("dropped"))), 0)
+                self.assertEqual(history["iteration"], 3 * 20 * workers)
+                self.assertTrue(all(math.isfinite(epoch["loss"]) for epoch in history["epochs"]))
+                self.assertLess(history["epochs"][-1]["loss"], history["epochs"][0]["loss"])
+
+    def accuracy_on_digits(self, name: str, workers: int, servers: int, *options: object) -> float:
+        """On Lockstep's own test digits, after training on its own digits."""
+        self.model = self.scratch / f"{name}{servers}"
+        call = [program(name), "--model-dir", str(self.model), *map(str, options)]
+        self.workers, self.ports = workers, free_ports(workers + servers)
+        for index in range(workers + servers):
+            variables = {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"} if servers else {}
+            self.started[index] = Running([program("lockstep"), "launch", "--", *call] if servers else call, self.cwd,
+                                          variables)
+        self.assert_ended_with_restarts()
+        history = self.history()
+        accuracy = history["evaluation"]["accuracy"] if "evaluation" in history else history["epochs"][-1]["val_accuracy"]
+        return float(accuracy)
+
+    def test_accuracy_of_mirrored_training(self) -> None:
+        """In the same number of examples."""
+        for name, options in (("keras_mnist", ("--epochs", 2, "--learning-rate", 0.01)),
+                              ("custom_training_mnist", ("--epochs", 1, "--steps-per-epoch", 70))):
+            with self.subTest(name):
+                mirrored = self.accuracy_on_digits(name, 1, 0, *options)
+                asynchronous = self.accuracy_on_digits(name, 2, 1, *options, *SERVERS, *ASYNCHRONOUS)
+                self.assertGreater(asynchronous, mirrored - 0.003)
+
+    def test_one_asynchronous_worker_computes_what_mirrored_training_does(self) -> None:
+        """It sees its own updates only. The examples are those of mirrored training."""
+        whole = self.mirrored(1, *SHORT)
+        self.launch_job(1, 2, *SHORT, *ASYNCHRONOUS)
+        self.succeeded()
+        self.assert_same_model(whole)
+
+    def test_no_staleness_is_synchronous(self) -> None:
+        whole = self.mirrored(2, *SHORT)
+        for options in ((*ASYNCHRONOUS, "--max-staleness", 0), ("--replicas-to-aggregate", 2)):
+            with self.subTest(options):
+                self.launch_job(2, 1, *SHORT, *options)
+                self.succeeded()
+                self.assert_same_model(whole)
+                self.assertNotIn("gradients_of_workers", self.history()["epochs"][0])
+
+    def test_staleness_is_bounded(self) -> None:
+        for bound in (1, 2):
+            with self.subTest(bound):
+                self.launch_job(3, 2, *SHORT, *ASYNCHRONOUS, "--max-staleness", bound)
+                self.succeeded()
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [60] * 3)
+                for epoch in self.gradients("staleness"):
+                    for worker in epoch:
+                        self.assertEqual([of for of, count in worker.items() if count and (of == "more" or int(of) > bound)], [])
+
+    def start_with_a_slow_worker(self, workers: int, servers: int, *options: object) -> None:
+        """The last worker's steps take 100 ms longer, which is more than ten steps of the others take."""
+        start = self.mirrored(1, *SHORT)
+        self.workers, self.ports = workers, free_ports(workers + servers)
+        for index in reversed(range(workers + servers)):
+            faulty = program("lockstep_with_faults")
+            command = [faulty, "launch", "--", faulty, *self.train(start, self.model, *SERVERS, *SHORT, *options)[1:]]
+            self.started[index] = Running(command, self.cwd, {
+                "TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret",
+                "LOCKSTEP_TEST_STEP_MS": "100" if index == workers - 1 else "0"})
+        self.assert_ended_with_restarts()
+
+    def test_a_slow_worker_slows_no_asynchronous_one(self) -> None:
+        self.start_with_a_slow_worker(3, 1, *ASYNCHRONOUS)
+        for epoch in self.gradients():
+            self.assertEqual(sum(epoch), 60)
+            self.assertGreater(min(epoch[:2]), 2 * epoch[2], "who computes is up to who asks")
+        stale = [worker["more"] + worker["32"] + worker["16"] + worker["8"] for worker in self.gradients("staleness")[-1]]
+        self.assertGreater(stale[2], 0, "others update while it computes")
+
+    def test_the_first_gradients_make_a_step(self) -> None:
+        for workers, servers, aggregated in ((2, 1, 1), (3, 2, 2)):
+            with self.subTest(workers=workers, servers=servers):
+                self.start_with_a_slow_worker(workers, servers, "--replicas-to-aggregate", aggregated)
+                self.assertEqual(self.history()["iteration"], 60 + 60, "with those of the model that it began with")
+                applied, dropped = self.gradients(), self.gradients("dropped")
+                self.assertEqual([sum(epoch) for epoch in applied], [20 * aggregated] * 3)
+                self.assertGreater(sum(epoch[workers - 1] for epoch in dropped), 0)
+                self.assertLess(max(epoch[workers - 1] for epoch in applied), 10)
+                self.assertLess(self.history()["epochs"][-1]["loss"], self.history()["epochs"][0]["loss"])
+
+    def test_metrics_tell_of_gradients(self) -> None:
+        self.workers, (*self.ports, port) = 2, free_ports(4)
+        for index in (2, 0):
+            self.launch(index, [*SERVERS, *LONG, *ASYNCHRONOUS])
+        self.launch(1, [*SERVERS, *LONG, *ASYNCHRONOUS], LOCKSTEP_STATUS_PORT=str(port))
+        counts: list[float] = []
+
+        def has_applied() -> bool:
+            counts[:] = [value for name, value in status_port.metrics(port).items()
+                         if name.startswith("lockstep_rank_gradient_staleness_count{")]
+            return any(counts)
+
+        self.assertTrue(eventually(has_applied, 30), str(counts))
+        self.succeeded()
+
+    def test_lost_tasks_of_asynchronous_training(self) -> None:
+        for victim in (0, 1, 2, 3):
+            with self.subTest(victim):
+                self.model = self.scratch / f"without{victim}"
+                self.lose(victim, keeps_bits=False, options=(*LONG, *ASYNCHRONOUS))
+                self.assertEqual(len(self.history()["epochs"]), 15)
+                self.assertEqual(self.history()["iteration"], 15 * 20 * 2)
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 15)
+
+    def test_a_lost_worker_whose_gradients_may_be_dropped(self) -> None:
+        self.lose(1, keeps_bits=False, options=(*LONG, "--replicas-to-aggregate", 1))
+        self.assertEqual(self.history()["iteration"], 15 * 20)
+
+    def test_options_that_do_not_fit(self) -> None:
+        self.workers, self.ports = 2, free_ports(3)
+        config = self.tf_config(0)
+        for options, phrase in ((("--max-staleness", 3), "--max-staleness is for --ps-mode asynchronous"),
+                                (("--replicas-to-aggregate", 3), "--replicas-to-aggregate is 3, but there are 2 workers"),
+                                ((*ASYNCHRONOUS, "--replicas-to-aggregate", 1), "--replicas-to-aggregate is for synchronous"),
+                                (("--ps-mode", "async"), "--ps-mode is 'async'"),
+                                (("--max-staleness", -2), "--max-staleness"),
+                                (("--replicas-to-aggregate", "all"), "--replicas-to-aggregate is 'all'")):
+            with self.subTest(options):
+                refused = self.run_program(*SERVERS, *SHORT, *options, TF_CONFIG=config)
+                self.assertEqual(refused.code, USAGE, str(refused))
+                self.assertTrue(refused.errors[0].startswith("error: "), str(refused))
+                self.assertIn(phrase, refused.errors[0])
+        for options in (ASYNCHRONOUS, ("--max-staleness", 2), ("--replicas-to-aggregate", 1)):
+            with self.subTest(mirrored=options):
+                refused = self.run_program(*SHORT, *options)
+                self.assert_fails(refused, USAGE, f"{options[0]}", "add --strategy parameter-server")
+
+    def test_a_loop_of_ones_own(self) -> None:
+        self.default_program = "custom_training_mnist"
+        for options, updates in ((ASYNCHRONOUS, 40), (("--replicas-to-aggregate", 1), 20)):
+            with self.subTest(options):
+                self.launch_job(2, 1, *SHORT, *options, "--backup-save-freq", 7)
+                self.succeeded()
+                self.assertEqual(self.history()["iteration"], 3 * updates)
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [updates] * 3)
+                self.assertLess(self.history()["epochs"][-1]["loss"], self.history()["epochs"][0]["loss"])
+
+    def test_leaving_asynchronous_training(self) -> None:
+        self.leave(*LONG, *ASYNCHRONOUS)
+        self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 15)
