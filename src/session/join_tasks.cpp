@@ -105,7 +105,7 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
                                .rendezvous_timeout = seconds_of(environment, "LOCKSTEP_RENDEZVOUS_TIMEOUT", 600),
                                .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
                                .while_waiting = report_busy});
-  World::set_farewell([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
+  World::set_end_handler([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
   return std::make_unique<TaskGroup>(
       links, WaitPolicy{.timeout = options.collective_timeout, .while_waiting = [report_busy](bool waits) {
                           if (waits) report_busy();

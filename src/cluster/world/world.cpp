@@ -97,9 +97,9 @@ bool all_ranks_fail_alike(const Digests& mine, Digests& minimum) {
   return is_done_within(agreement_limit_s, request) && minimum == mine;
 }
 
-std::function<void(int, const std::string&)>& the_farewell() {
-  static std::function<void(int, const std::string&)> farewell;
-  return farewell;
+std::function<void(int, const std::string&)>& end_handler() {
+  static std::function<void(int, const std::string&)> handler;
+  return handler;
 }
 
 }  // namespace
@@ -176,14 +176,14 @@ std::string World::mpi_library() {
   return std::string(whole.substr(0, whole.find(',')));  // the rest names the packager
 }
 
-void World::set_farewell(std::function<void(int, const std::string&)> farewell) {
-  the_farewell() = std::move(farewell);
+void World::set_end_handler(std::function<void(int, const std::string&)> handler) {
+  end_handler() = std::move(handler);
 }
 
 void World::end_with_error(int code, const std::string& message) {
   std::fflush(nullptr);
   LauncherConnection::report_error(message);
-  if (the_farewell()) the_farewell()(code, message);
+  if (end_handler()) end_handler()(code, message);
   if (!mpi_is_up()) {
     // Ranks cannot agree without MPI. If all fail alike (a wrong option), the chief exits and the launcher ends the
     // others while they sleep here. A rank that fails alone logs its error after the sleep.
@@ -209,7 +209,7 @@ void World::end_with_error(int code, const std::string& message) {
 
 void World::end_together(int code) {
   std::fflush(nullptr);
-  if (the_farewell()) the_farewell()(code, "");
+  if (end_handler()) end_handler()(code, "");
   if (mpi_is_up()) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS || !is_done_within(end_limit_s, request)) {

@@ -41,7 +41,7 @@ class World {
 
   /// Called before the process ends by one of the functions below, with the exit code and the error or "": tells peers
   /// that MPI does not know.
-  static void set_farewell(std::function<void(int code, const std::string& message)> farewell);
+  static void set_end_handler(std::function<void(int code, const std::string& message)> handler);
 
   /// Ends the whole world because of an error on this rank and exits with `code`. If all ranks fail with the same error
   /// within a second, only the chief logs `message`; otherwise this rank logs it with its rank. Callable in any state
