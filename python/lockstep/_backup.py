@@ -132,7 +132,8 @@ class Backup:
         )
 
 
-def _is_finite(array: NDArray[Any]) -> bool:
+def is_finite(array: NDArray[Any]) -> bool:
+    """Whether an array holds neither NaN nor infinity."""
     is_float = array.dtype.kind in "fc" or "float" in array.dtype.name  # NumPy knows no kind of bfloat16
     return not is_float or bool(np.isfinite(array).all())
 
@@ -151,7 +152,7 @@ def write(directory: Path, backup: Backup, state: RankState) -> bool:
         return True
     backup.ranks = [pickle.loads(part) for part in parts]
     layers_of_ranks = [array for each in backup.ranks for array in each.layers or []]
-    if not all(map(_is_finite, [*backup.variables, *layers_of_ranks])):
+    if not all(map(is_finite, [*backup.variables, *layers_of_ranks])):
         return False
     path = directory / FILE
     try:

@@ -165,7 +165,11 @@ def fit(
         start_workers(job, workers, described, owned.locks)
         training.run(job, lambda: _load_state(model, Path(state.path)), Streams(streams))
         job.end()
-        owned.forget()
+        if all(_backup.is_finite(to_array(variable)) for variable in variables_of(model)):
+            owned.forget()
+        elif backup_dir:
+            told = f"the model holds NaN or infinity; the backup before them stays in {backup_dir}"
+            print(f"warning: {told}", file=sys.stderr)
     return model.history
 
 

@@ -68,7 +68,10 @@ class ModelInService {
     try {
       const std::optional<ModelVersion> newest = newest_model(options_.model);
       const bool is_known = newest == seen_ && (newest || !state.problem.empty());
-      if (is_known && monotonic_seconds() < retry_at_) return;
+      if (is_known && monotonic_seconds() < retry_at_) {
+        if (state.model && state.model->version == newest) refresh_facts(state);
+        return;
+      }
       seen_ = newest;
       retry_at_ = std::numeric_limits<double>::infinity();
       if (!newest) throw IoError(no_model_yet(options_.model));
@@ -121,6 +124,24 @@ class ModelInService {
   }
 
  private:
+  /// A training writes its record after its model.
+  void refresh_facts(ServedState& state) {
+    if (monotonic_seconds() < read_facts_at_) return;
+    read_facts_at_ = monotonic_seconds() + retry_interval_s;
+    const ServedModel& old = *state.model;
+    ServedModel served = with_facts(old);
+    if (served.scores.empty() || (served.scores == old.scores && served.pixel_scale == old.pixel_scale)) return;
+    state.model = std::make_shared<const ServedModel>(std::move(served));
+    shared_.set(std::move(state));
+  }
+
+  [[nodiscard]] ServedModel with_facts(ServedModel served) const {
+    const ModelFacts facts = read_facts_(served.version.file, iterations_);
+    served.scores = facts.scores;
+    served.pixel_scale = takes_bytes_ ? 255 : 255 * facts.input_scale.value_or(1.0 / 255);
+    return served;
+  }
+
   void load(const ModelVersion& version, ServedState& state) {
     std::optional<std::uint64_t> iterations;
     const ChooseCompileOptions choose = [&](const Architecture& /*model*/, const auto& saved) {
@@ -128,14 +149,12 @@ class ModelInService {
       return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
     };
     Model loaded = strategy_.load_model(version.file, choose);
-    const ModelFacts facts = read_facts_(version.file, iterations);
-    const bool takes_bytes = scales_inputs(loaded.architecture());
-    auto served = std::make_shared<const ServedModel>(
-        ServedModel{.version = version,
-                    .signature = signature_of(loaded.architecture()),
-                    .scores = facts.scores,
-                    .pixel_scale = takes_bytes ? 255 : 255 * facts.input_scale.value_or(1.0 / 255)});
-    for (std::size_t size = 1; size <= options_.max_batch; size *= 2) warm_up(loaded, size, served->signature);
+    const ModelSignature signature = signature_of(loaded.architecture());
+    for (std::size_t size = 1; size <= options_.max_batch; size *= 2) warm_up(loaded, size, signature);
+    iterations_ = iterations;
+    takes_bytes_ = scales_inputs(loaded.architecture());
+    auto served = std::make_shared<const ServedModel>(with_facts({.version = version, .signature = signature}));
+    read_facts_at_ = monotonic_seconds() + retry_interval_s;
     model_.emplace(std::move(loaded));
     state.model = std::move(served);
     metrics_.count_load(true);
@@ -187,6 +206,9 @@ class ModelInService {
   std::optional<ModelVersion> seen_;
   double retry_at_ = std::numeric_limits<double>::infinity();  ///< if nothing changes until then
   std::optional<Model> model_;
+  std::optional<std::uint64_t> iterations_;  ///< of the model
+  bool takes_bytes_ = false;                 ///< it scales them itself
+  double read_facts_at_ = 0;
 };
 
 }  // namespace

@@ -43,6 +43,21 @@ class ServeTest(ServerTest):
         ended = server.end()
         self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
 
+    def test_the_record_of_a_training_may_come_after_its_model(self) -> None:
+        model = self.trained("first.keras")
+        folder = self.scratch / "served"
+        folder.mkdir()
+        shutil.copy(model, folder)
+        _, port = self.serve("--model", folder)
+        self.assertTrue(eventually(lambda: get(port, "/healthz")[0] == 200))
+
+        def scores() -> dict[str, float]:
+            return json.loads(get(port, "/model")[1])["scores"]
+
+        self.assertEqual(scores(), {})
+        shutil.copy(model.parent / "history.json", folder)
+        self.assertTrue(eventually(lambda: "test accuracy" in scores(), 30))
+
     def test_a_newer_model_is_served_and_a_damaged_one_is_not(self) -> None:
         first, second = self.trained("first.h5"), self.trained("second.h5", "--seed", 7)
         folder = self.scratch / "later"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import time
@@ -70,6 +72,24 @@ class FullTest(FitTest):
                 self.assertEqual((history.epoch, history.history), ([0, 1], done.history.history))
                 self.assert_same(model, done, tolerance=0)
                 self.assertFalse(backups.exists())
+
+    def test_the_last_finite_backup_of_a_training_that_diverges_stays(self) -> None:
+        def diverge(model: Any, epoch: int) -> None:
+            model.optimizer.learning_rate = 3e38
+
+        x, y = data()
+        backups = self.folder / "backups"
+        model = make_model()
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            lockstep.fit(
+                model, x, y, epochs=2, verbose=0, engine="keras", backup_dir=backups, callbacks=[Collect(diverge)],
+            )  # fmt: skip
+        self.assertFalse(all(np.isfinite(array).all() for array in model.get_weights()))
+        self.assertIn(f"the backup before them stays in {backups}", told.getvalue())
+        with np.load(backups / "backup.npz") as arrays:
+            floats = [array for array in arrays.values() if array.dtype.kind == "f"]
+        self.assertTrue(all(np.isfinite(array).all() for array in floats))
 
     def test_a_training_compiled_otherwise_does_not_resume(self) -> None:
         x, y = data()
