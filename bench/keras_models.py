@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the speed of training Keras models: ResNet-20, ResNet-50, MobileNetV2 and a text classifier.
+"""Compares the speed of training Keras models: ResNet-20, ResNet-50, MobileNetV2, VGG16 and a text classifier.
 
     python3 bench/keras_models.py [--models resnet20 text] [--repeats 3]
 
@@ -39,6 +39,7 @@ JOBS = {
     "resnet20": Job(128, 4),
     "resnet50": Job(32, 2),
     "mobilenetv2": Job(32, 4),
+    "vgg16": Job(32, 2),
     "text": Job(128, 3),
 }
 ARRANGEMENTS = {"1x1": (1, 1), "1x2": (1, 2), "2x1": (2, 1)}  # workers, cores of each

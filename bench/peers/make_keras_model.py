@@ -45,14 +45,15 @@ def keras_mnist() -> keras.Model:
     return keras.Model(picture, layers.Dense(10)(layers.Dense(128, activation="relu")(x)))
 
 
-def application(constructor) -> keras.Model:
-    return constructor(weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
+def application(constructor, size: int = 96) -> keras.Model:
+    return constructor(weights=None, input_shape=(size, size, 3), classes=10, classifier_activation=None)
 
 
 MODELS = {
     "resnet20": resnet20,
     "resnet50": lambda: application(keras.applications.ResNet50),
     "mobilenetv2": lambda: application(keras.applications.MobileNetV2),
+    "vgg16": lambda: application(keras.applications.VGG16, 64),
     "text": text_classifier,
     "keras_mnist": keras_mnist,
 }

@@ -74,6 +74,8 @@ def call(layer, module: nn.Module | None, inputs: list):
         y = F.max_pool2d(x, layer.pool_size, layer.strides)
     elif kind == "GlobalAveragePooling2D":
         y = x.mean((2, 3))
+    elif kind == "Flatten":
+        y = x.flatten(1)
     elif kind == "GlobalMaxPooling1D":
         y = x.amax(2)
     elif kind == "Activation":
