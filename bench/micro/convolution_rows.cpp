@@ -5,6 +5,7 @@
 #include "backend/cpu/onednn.hpp"
 #include "backend/cpu/winograd/passes.hpp"
 #include "core/aligned_buffer.hpp"
+#include "core/bfloat16.hpp"
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace lockstep::bench {
@@ -44,26 +46,46 @@ bool has_avx512() { return instruction_set_in_use() >= InstructionSet::avx512; }
 
 /// Tensors of random values as large as a problem's, in the blocked layout of the instruction set.
 struct Tensors {
-  explicit Tensors(const Problem& its_problem) : problem(its_problem), geometry(its_problem.geometry()) {
-    std::uint32_t state = 1;
-    for (AlignedBuffer* buffer : {&x, &y, &weights}) {
-      for (float& value : buffer->as<float>()) {
-        state = state * 1664525U + 1013904223U;
-        value = static_cast<float>(state >> 8U) * 0x1p-23F - 1.0F;
+  Tensors(const Problem& its_problem, ElementType its_type)
+      : problem(its_problem), geometry(its_problem.geometry()), type(its_type) {
+    fill(weights.as<float>());
+    for (const AlignedBuffer* buffer : {&x, &y}) {
+      if (type == ElementType::bfloat16) {
+        fill(buffer->as<BFloat16>());
+      } else {
+        fill(buffer->as<float>());
       }
+    }
+  }
+
+  template <typename T>
+  void fill(std::span<T> values) {
+    for (T& value : values) {
+      state = state * 1664525U + 1013904223U;
+      value = static_cast<float>(state >> 8U) * 0x1p-23F - 1.0F;
     }
   }
 
   static AlignedBuffer floats(std::int64_t count) {
     return AlignedBuffer(static_cast<std::size_t>(count) * sizeof(float));
   }
+  [[nodiscard]] winograd::Images images(const AlignedBuffer& buffer) const {
+    if (type == ElementType::bfloat16) return buffer.as<BFloat16>().data();
+    return buffer.as<float>().data();
+  }
   [[nodiscard]] memory::desc descriptor(std::int64_t channels, std::int64_t height) const {
     const auto tag = has_avx512() ? memory::format_tag::nChw16c : memory::format_tag::nChw8c;
-    return {{problem.images, channels, height, height}, memory::data_type::f32, tag};
+    return {{problem.images, channels, height, height}, data_type(), tag};
+  }
+
+  [[nodiscard]] memory::data_type data_type() const {
+    return type == ElementType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
   }
 
   Problem problem;
   winograd::Geometry geometry;
+  ElementType type;
+  std::uint32_t state = 1;
   AlignedBuffer x = floats(problem.images * geometry.elements());
   AlignedBuffer y = floats(problem.images * geometry.out_elements());
   AlignedBuffer weights = floats(9 * geometry.channels * geometry.out_channels);
@@ -77,8 +99,8 @@ std::function<void()> own(const std::shared_ptr<Tensors>& tensors, Pass pass) {
   const winograd::Resources resources{has_avx512() ? winograd::avx512_kernels() : winograd::avx2_kernels(),
                                       scratch->as<float>().data(), 1};
   return [=] {
-    float* const x = tensors->x.as<float>().data();
-    float* const y = tensors->y.as<float>().data();
+    const winograd::Images x = tensors->images(tensors->x);
+    const winograd::Images y = tensors->images(tensors->y);
     float* const weights = tensors->weights.as<float>().data();
     float* const transformed = cells->as<float>().data();
     const std::int64_t images = tensors->problem.images;
@@ -106,7 +128,7 @@ std::function<void()> library(const std::shared_ptr<Tensors>& tensors, Pass pass
   const Problem& p = tensors->problem;
   const memory::desc source = tensors->descriptor(p.channels, p.size);
   const memory::desc result = tensors->descriptor(p.out_channels, tensors->geometry.out_height);
-  const memory::desc kernel({p.out_channels, p.channels, 3, 3}, memory::data_type::f32, memory::format_tag::any);
+  const memory::desc kernel({p.out_channels, p.channels, 3, 3}, tensors->data_type(), memory::format_tag::any);
   const onednn::Geometry padding{{1, 1}, {0, 0}, {p.padding, p.padding}, {p.padding, p.padding}};
   const memory x(source, context.engine, tensors->x.data());
   const memory y(result, context.engine, tensors->y.data());
@@ -138,12 +160,12 @@ std::function<void()> library(const std::shared_ptr<Tensors>& tensors, Pass pass
   return [tensors, bound] { bound.run(); };
 }
 
-void add_row(const Problem& problem, Pass pass, const std::string& algorithm) {
-  const std::string name =
-      fmt::format("convolution/{}x{}->{}x{}/{}/{}", problem.images, problem.channels, problem.out_channels,
-                  problem.size, pass_names[static_cast<std::size_t>(pass)], algorithm);
-  benchmark::RegisterBenchmark(name.c_str(), [problem, pass, algorithm](benchmark::State& state) {
-    const auto tensors = std::make_shared<Tensors>(problem);
+void add_row(const Problem& problem, Pass pass, const std::string& algorithm, ElementType type) {
+  const std::string name = fmt::format("convolution/{}x{}->{}x{}/{}/{}{}", problem.images, problem.channels,
+                                       problem.out_channels, problem.size, pass_names[static_cast<std::size_t>(pass)],
+                                       algorithm, type == ElementType::bfloat16 ? "_bfloat16" : "");
+  benchmark::RegisterBenchmark(name.c_str(), [problem, pass, algorithm, type](benchmark::State& state) {
+    const auto tensors = std::make_shared<Tensors>(problem, type);
     std::function<void()> run;
     try {
       if (algorithm == "winograd") {
@@ -173,9 +195,12 @@ void add_row(const Problem& problem, Pass pass, const std::string& algorithm) {
 void add_convolution_rows() {
   for (const Problem& problem : problems) {
     for (const Pass pass : {Pass::forward, Pass::data, Pass::weights}) {
-      add_row(problem, pass, "onednn_direct");
-      if (onednn::has_winograd() && problem.size >= 8) add_row(problem, pass, "onednn_winograd");
-      if (instruction_set_in_use() >= InstructionSet::avx2) add_row(problem, pass, "winograd");
+      add_row(problem, pass, "onednn_direct", ElementType::float32);
+      if (onednn::has_winograd() && problem.size >= 8) add_row(problem, pass, "onednn_winograd", ElementType::float32);
+      if (instruction_set_in_use() >= InstructionSet::avx2) add_row(problem, pass, "winograd", ElementType::float32);
+      if (!onednn::has_bfloat16()) continue;
+      add_row(problem, pass, "onednn_direct", ElementType::bfloat16);
+      add_row(problem, pass, "winograd", ElementType::bfloat16);
     }
   }
 }

@@ -31,6 +31,9 @@ Pass computed_by(const Operation& operation, Pass pass) {
   return pass == Pass::forward ? Pass::data : Pass::forward;
 }
 
+/// Of Intel's bfloat16 vectors, relative to the rates of ordinary convolutions.
+constexpr double slow_bfloat16_vectors = 1 / 3.0;
+
 double rate_of(const ConvolutionRow& row, const Operation& operation, Pass pass) {
   const Pass computing = computed_by(operation, pass);
   if (computing == Pass::forward) return row.forward_rate;
@@ -64,6 +67,12 @@ std::vector<ConvolutionRow> rows_for(const KernelOptions& options, ElementType t
     }
   }
   return rows;
+}
+
+/// Whether this CPU's bfloat16 vectors are slower than the row says.
+bool uses_slow_vectors(const ConvolutionRow& row) {
+  return has_slow_bfloat16_vectors() && row.kind == ConvolutionKind::ordinary && row.type == ElementType::bfloat16 &&
+         row.from == InstructionSet::avx512_bf16 && row.algorithm != Algorithm::winograd;
 }
 
 bool needs_data_gradient(const Graph& graph, const Operation& forward) {
@@ -207,10 +216,11 @@ double expected_nanoseconds(const Graph& graph, std::size_t num_examples, Instru
     const double scaled = choice.forward == Algorithm::winograd ? winograd_work(graph, operation, num_examples) : work;
     for (const ConvolutionRow& row : rows_for({.set = set}, input.type, kind_of(graph, operation))) {
       if (layouts_of(row, operation) != std::pair(choice.input, choice.output)) continue;
-      if (row.algorithm == choice.forward) nanoseconds += scaled / rate_of(row, operation, Pass::forward);
+      const double effort = uses_slow_vectors(row) ? scaled / slow_bfloat16_vectors : scaled;
+      if (row.algorithm == choice.forward) nanoseconds += effort / rate_of(row, operation, Pass::forward);
       if (has_data_gradient && row.algorithm == choice.data)
-        nanoseconds += scaled / rate_of(row, operation, Pass::data);
-      if (row.algorithm == choice.weights) nanoseconds += scaled / rate_of(row, operation, Pass::weights);
+        nanoseconds += effort / rate_of(row, operation, Pass::data);
+      if (row.algorithm == choice.weights) nanoseconds += effort / rate_of(row, operation, Pass::weights);
     }
   }
   return nanoseconds;

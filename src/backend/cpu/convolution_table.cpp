@@ -1,11 +1,12 @@
 // See convolution_table.hpp.
 //
-// Rows of winograd were measured on AMD Zen 5, beside direct_blocked, on 16 to 512 channels and maps of 3 to 56. They
-// hold for the work that winograd_work() counts. Other ordinary convolutions and few channels were measured on an Intel
-// Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary ones on 32 -> 64 and 64 -> 64
-// channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were measured
-// there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts alike, so
-// the choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
+// Rows of winograd were measured on AMD Zen 5 (float32) and Zen 4 (both types), beside direct_blocked, on 16 to 512
+// channels and maps of 3 to 56. They hold for the work that winograd_work() counts. Other ordinary convolutions and few
+// channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary
+// ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction
+// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but ordinary convolutions in bfloat16 on Zen 4, where they
+// take half of float32's time. Intel's bfloat16 vectors reach a third of that, also without AMX; all CPUs choose by the
+// same rows nevertheless, so that ranks on AMD and Intel take the same kernels (see slow_bfloat16_vectors).
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
@@ -42,6 +43,7 @@ constexpr std::array rows{
 
     ConvolutionRow{winograd,            avx2,        f32,  plain, c8,   c8,    150,  150,  150},
     ConvolutionRow{winograd,            avx512,      f32,  plain, c16,  c16,   300,  300,  300},
+    ConvolutionRow{winograd,            avx512_bf16, bf16, plain, c16,  c16,   300,  300,  300},
 
     ConvolutionRow{direct_blocked,      baseline,    f32,  few,   nchw, c8,    15,   15,   5},
     ConvolutionRow{direct_blocked,      avx2,        f32,  few,   nchw, c8,    43,   40,   6},
@@ -50,8 +52,9 @@ constexpr std::array rows{
     ConvolutionRow{direct_blocked,      avx512,      f32,  few,   nchw, c16,   60,   60,   61},
     ConvolutionRow{direct_nhwc,         avx512,      f32,  few,   nhwc, nhwc,  40,   40,   24},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, plain, c16,  c16,   59,   58,   47},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, plain, nhwc, nhwc,  58,   58,   47},
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, plain, c16,  c16,   176,  172,  160},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, plain, nhwc, nhwc,  174,  172,  160},
+    ConvolutionRow{direct_blocked,      amx_bf16,    bf16, plain, c16,  c16,   59,   58,   47},
     ConvolutionRow{direct_nhwc,         amx_bf16,    bf16, plain, nhwc, nhwc,  800,  440,  160},
 
     ConvolutionRow{direct_blocked,      avx512_bf16, bf16, few,   nchw, c16,   27,   27,   29},

@@ -285,3 +285,45 @@ TEST_CASE("Winograd's epilogue adds biases, applies relu, and masks by another r
     for (std::size_t i = 0; i < masked.size(); ++i) CHECK(masked[i] == (convolution.x[i] > 0 ? unmasked[i] : 0.0F));
   }
 }
+
+TEST_CASE("Winograd's convolution of bfloat16 images rounds what it computes of the same values in float32") {
+  for (const Kernels* kernels : kernels_of_cpu()) {
+    if (kernels->bfloat16.inputs == nullptr) continue;
+    Convolution convolution(*kernels, geometry_of(13, 11, 32, 48, 1), 3);
+    const auto rounded = [](const std::vector<float>& values) {
+      return std::vector<BFloat16>(values.begin(), values.end());
+    };
+    const std::vector<BFloat16> x = rounded(convolution.x);
+    const std::vector<BFloat16> y_gradient = rounded(convolution.y_gradient);
+    std::ranges::copy(x, convolution.x.begin());
+    std::ranges::copy(y_gradient, convolution.y_gradient.begin());
+    const Geometry& g = convolution.geometry;
+    const Geometry turned = g.turned();
+    const std::size_t scratch_size = std::max(scratch_elements(g, 1), scratch_elements(turned, 1));
+    const AlignedBuffer scratch(scratch_size * sizeof(float));
+    const AlignedBuffer cell_weights(static_cast<std::size_t>(g.weight_elements()) * sizeof(float));
+    float* const transformed = cell_weights.as<float>().data();
+    const Resources resources{*kernels, scratch.as<float>().data(), 1};
+
+    std::vector<BFloat16> y(y_gradient.size());
+    std::vector<float> wide(y.size());
+    transform_weights(resources, g, convolution.weights.data(), false, transformed);
+    convolve(resources, g, 3, x.data(), transformed, {.relu = true}, y.data());
+    convolve(resources, g, 3, x.data(), transformed, {.relu = true}, wide.data());
+    const std::vector<float> expected = convolution.convolve(false, 1, 1000, {.relu = true});
+    CHECK(wide == expected);
+    for (std::size_t i = 0; i < y.size(); ++i) CHECK(y[i].bits == BFloat16(expected[i]).bits);
+
+    std::vector<BFloat16> x_gradient(x.size());
+    transform_weights(resources, turned, convolution.weights.data(), true, transformed);
+    convolve(resources, turned, 3, y_gradient.data(), transformed, {.relu_output = x.data()}, x_gradient.data());
+    const std::vector<float> of_float = convolution.convolve(true, 1, 1000, {.relu_output = convolution.x.data()});
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(x_gradient[i].bits == BFloat16(of_float[i]).bits);
+
+    const AlignedBuffer sums(static_cast<std::size_t>(g.weight_elements()) * sizeof(float));
+    add_weight_gradients(resources, g, 3, x.data(), y_gradient.data(), sums.as<float>().data());
+    std::vector<float> weight_gradients(convolution.weights.size());
+    transform_weight_gradients(resources, g, sums.as<float>().data(), weight_gradients.data());
+    CHECK(weight_gradients == convolution.weight_gradients());
+  }
+}

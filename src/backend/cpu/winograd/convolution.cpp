@@ -31,7 +31,11 @@ Geometry geometry_of(const Graph& graph, const Operation& operation) {
 
 std::size_t bytes_of(std::int64_t floats) { return static_cast<std::size_t>(floats) * sizeof(float); }
 
-float* floats_of(const LayoutConversion& tensor) { return static_cast<float*>(tensor.wanted().get_data_handle()); }
+winograd::Images images_of(const LayoutConversion& tensor, ElementType type) {
+  void* const data = tensor.wanted().get_data_handle();
+  if (type == ElementType::bfloat16) return static_cast<BFloat16*>(data);
+  return static_cast<float*>(data);
+}
 
 /// A kernel's memory for transformed weights and for the sums of their gradients. All microbatches of an operation
 /// share it. An operation that runs once in a step keeps nothing from one run to the next, so it uses scratch memory,
@@ -63,6 +67,8 @@ class WinogradForward final : public Kernel {
       : geometry_(geometry_of(scope.graph, scope.operation)),
         num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         is_first_(scope.operation.microbatch.index == 0),
+        input_type_(scope.input().type),
+        output_type_(problem_of(scope).output().type),
         weights_(scope.weights(scope.operation.parameter)),
         cell_weights_(scope, geometry_),
         resources_{kernels_for(scope.operation.convolution.input), cell_weights_.work, scope.threads},
@@ -85,8 +91,8 @@ class WinogradForward final : public Kernel {
   void run(const StepContext& /*context*/) override {
     input_.run();
     if (is_first_) winograd::transform_weights(resources_, geometry_, weights_, false, cell_weights_.transformed);
-    winograd::convolve(resources_, geometry_, num_examples_, floats_of(input_), cell_weights_.transformed, epilogue_,
-                       floats_of(output_));
+    winograd::convolve(resources_, geometry_, num_examples_, images_of(input_, input_type_), cell_weights_.transformed,
+                       epilogue_, images_of(output_, output_type_));
     output_.run();
     activation_.run();
   }
@@ -97,6 +103,8 @@ class WinogradForward final : public Kernel {
   Geometry geometry_;
   std::int64_t num_examples_;
   bool is_first_;  ///< of the microbatches
+  ElementType input_type_;
+  ElementType output_type_;
   const float* weights_;
   CellWeights cell_weights_;
   winograd::Resources resources_;
@@ -113,6 +121,7 @@ class WinogradBackward final : public Kernel {
         num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         is_first_(scope.operation.microbatch.index == 0),
         is_last_(scope.is_last_microbatch),
+        type_(scope.input().type),
         has_data_gradient_(scope.operation.input_gradient),
         has_weight_gradients_(!scope.operation.is_frozen),
         weights_(scope.weights(scope.operation.parameter)),
@@ -133,7 +142,7 @@ class WinogradBackward final : public Kernel {
     if (!has_data_gradient_) return;
     input_gradient_ = {scope.dnnl, stored, scope.gradient<void>(scope.operation.input), source, false};
     fuses_derivative_ = scope.operation.input_activation == ActivationFunction::relu && !input_gradient_.converts();
-    if (fuses_derivative_) epilogue_.relu_output = floats_of(input_);
+    if (fuses_derivative_) epilogue_.relu_output = images_of(input_, type_);
   }
 
   void run(const StepContext& /*context*/) override {
@@ -148,8 +157,8 @@ class WinogradBackward final : public Kernel {
   void compute_weight_gradients() {
     input_.run();
     if (is_first_) std::fill_n(cell_weights_.gradients, geometry_.weight_elements(), 0.0F);
-    winograd::add_weight_gradients(resources_, geometry_, num_examples_, floats_of(input_), floats_of(output_gradient_),
-                                   cell_weights_.gradients);
+    winograd::add_weight_gradients(resources_, geometry_, num_examples_, images_of(input_, type_),
+                                   images_of(output_gradient_, type_), cell_weights_.gradients);
     if (is_last_)
       winograd::transform_weight_gradients(resources_, geometry_, cell_weights_.gradients, weights_gradient_);
     bias_gradient_.run();
@@ -158,8 +167,8 @@ class WinogradBackward final : public Kernel {
   void compute_input_gradient() {
     const Geometry turned = geometry_.turned();
     if (is_first_) winograd::transform_weights(resources_, turned, weights_, true, cell_weights_.transformed);
-    winograd::convolve(resources_, turned, num_examples_, floats_of(output_gradient_), cell_weights_.transformed,
-                       epilogue_, floats_of(input_gradient_));
+    winograd::convolve(resources_, turned, num_examples_, images_of(output_gradient_, type_), cell_weights_.transformed,
+                       epilogue_, images_of(input_gradient_, type_));
     input_gradient_.run();
     if (!fuses_derivative_) input_derivative_.run();
   }
@@ -168,6 +177,7 @@ class WinogradBackward final : public Kernel {
   std::int64_t num_examples_;
   bool is_first_;  ///< of the microbatches
   bool is_last_;
+  ElementType type_;  ///< of what is read and written
   bool has_data_gradient_;
   bool has_weight_gradients_;
   bool fuses_derivative_ = false;
@@ -197,7 +207,7 @@ bool supports_winograd(const ConvolutionProblem& problem) {
       input.layout == output.layout && (input.layout == Layout::nChw16c || input.layout == Layout::nChw8c);
   if (!is_3(operation.windows.rows) || !is_3(operation.windows.columns) || !is_ordinary || !is_called_once)
     return false;
-  if (!is_blocked || input.type != ElementType::float32) return false;
+  if (!is_blocked || (input.type == ElementType::bfloat16 && input.layout != Layout::nChw16c)) return false;
   const std::int64_t lanes = kernels_for(input.layout).lanes;
   return input.elements() > 0 && output.elements() > 0 && input.channels % lanes == 0 && output.channels % lanes == 0;
 }

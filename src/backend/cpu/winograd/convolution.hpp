@@ -1,4 +1,5 @@
-// Our own Winograd convolution F(4 x 4, 3 x 3) for float32, on blocks of 16 channels with AVX-512 and of 8 with AVX2.
+// Our own Winograd convolution F(4 x 4, 3 x 3), on blocks of 16 channels with AVX-512 and of 8 with AVX2. It computes
+// in float32, from and to images of float32 or, with AVX-512, of bfloat16.
 //
 // A forward pass applies bias and relu where it writes results, and a backward pass relu's derivative. Weights are
 // transformed once a step. Weight gradients are summed tile by tile, image by image, over all microbatches, so their

@@ -1,5 +1,5 @@
 // The parts of a Winograd convolution that are compiled for a vector width. Images lie in blocks of `lanes` channels:
-// nChw16c or nChw8c.
+// nChw16c or nChw8c. They are of float32 or, in blocks of 16, of bfloat16; all else is float32.
 //
 // A pass over a block of tiles transforms inputs to matrices, one for each cell: [cell][tile][channel]. It multiplies
 // each matrix by the transformed weights of its cell, [cell][block of output channels][input channel][lane], and
@@ -8,6 +8,7 @@
 #pragma once
 
 #include "backend/cpu/winograd/tiling.hpp"
+#include "core/bfloat16.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +41,29 @@ struct Geometry {
   [[nodiscard]] static constexpr std::int64_t padded_stride(std::int64_t elements) noexcept { return elements + 16; }
 };
 
+/// Images of float32 or of bfloat16.
+struct Images {
+  Images(float* images) : data(images) {}                        // NOLINT(google-explicit-constructor)
+  Images(BFloat16* images) : data(images), is_bfloat16(true) {}  // NOLINT(google-explicit-constructor)
+
+  void* data;
+  bool is_bfloat16 = false;
+};
+struct ConstImages {
+  ConstImages() = default;
+  ConstImages(const float* images) : data(images) {}                        // NOLINT(google-explicit-constructor)
+  ConstImages(const BFloat16* images) : data(images), is_bfloat16(true) {}  // NOLINT(google-explicit-constructor)
+  ConstImages(const Images& images) : data(images.data), is_bfloat16(images.is_bfloat16) {}
+
+  const void* data = nullptr;
+  bool is_bfloat16 = false;
+};
+
 /// What the output transform does to results before it writes them.
 struct Epilogue {
   const float* bias = nullptr;  ///< by channel; null: none
   bool relu = false;
-  const float* relu_output = nullptr;  ///< in the layout of the results, which become 0 where it is 0; null: none
+  ConstImages relu_output = {};  ///< as the results, which become 0 where it is 0; null: none
 };
 
 /// Matrices by cell, `stride` floats apart.
@@ -53,8 +72,18 @@ struct CellMatrices {
   std::int64_t stride = 0;
 };
 
+/// The transforms that read and write images of one element type.
+struct ImageTransforms {
+  void (*inputs)(const Geometry&, std::span<const Tile>, const void* x, CellMatrices inputs);
+  void (*output_gradients)(const Geometry&, std::span<const Tile>, const void* y_gradient, CellMatrices gradients);
+  /// `epilogue.relu_output` has the same element type.
+  void (*outputs)(const Geometry&, std::span<const Tile>, CellMatrices products, const Epilogue& epilogue, void* y);
+};
+
 struct Kernels {
   std::int64_t lanes;
+  ImageTransforms float32;
+  ImageTransforms bfloat16;  ///< none with 8 lanes: CPUs without AVX-512 compute no bfloat16
 
   /// Transforms weights in Keras' order, [row][column][input channel][output channel], for the `lanes` output channels
   /// from `output` on.
@@ -62,11 +91,6 @@ struct Kernels {
   /// The same for a convolution that computes the data gradient: `weights` are those of the forward pass, whose input
   /// channels are this geometry's output channels. Turns them by 180 degrees.
   void (*transform_turned_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
-
-  void (*transform_inputs)(const Geometry&, std::span<const Tile>, const float* x, CellMatrices inputs);
-  void (*transform_output_gradients)(const Geometry&, std::span<const Tile>, const float* y_gradient,
-                                     CellMatrices gradients);
-  void (*transform_outputs)(const Geometry&, std::span<const Tile>, CellMatrices products, const Epilogue&, float* y);
 
   /// One cell: products[tile][output channel] = sum over channels of inputs[tile][channel] times weights.
   void (*multiply)(const Geometry&, std::int64_t tiles, const float* inputs, const float* weights, float* products);
@@ -77,6 +101,8 @@ struct Kernels {
 
   /// The gradient of weights in Keras' order from those of their cells, for `lanes` output channels.
   void (*transform_weight_gradients)(const Geometry&, std::int64_t output, const float* sums, float* gradients);
+
+  [[nodiscard]] const ImageTransforms& of(bool is_bfloat16) const noexcept { return is_bfloat16 ? bfloat16 : float32; }
 };
 
 [[nodiscard]] const Kernels& avx512_kernels() noexcept;

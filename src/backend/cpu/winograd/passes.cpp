@@ -50,8 +50,8 @@ void transform_weight_gradients(const Resources& resources, const Geometry& geom
     kernels.transform_weight_gradients(geometry, output, sums, gradients);
 }
 
-void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const float* x,
-              const float* transformed_weights, const Epilogue& epilogue, float* y) {
+void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const ConstImages& x,
+              const float* transformed_weights, const Epilogue& epilogue, const Images& y) {
   const Kernels& kernels = resources.kernels;
   const std::int64_t step = tiles_of_block(geometry);
   const std::int64_t tiles = images * tiles_of_image(geometry.out_height, geometry.out_width);
@@ -66,19 +66,19 @@ void convolve(const Resources& resources, const Geometry& geometry, std::int64_t
 #pragma omp for schedule(dynamic)
     for (std::int64_t begin = 0; begin < tiles; begin += step) {
       block.assign(geometry.out_height, geometry.out_width, begin, std::min(begin + step, tiles));
-      kernels.transform_inputs(geometry, block.tiles(), x, work.inputs);
+      kernels.of(x.is_bfloat16).inputs(geometry, block.tiles(), x.data, work.inputs);
       for (int cell = 0; cell < cells; ++cell) {
         kernels.multiply(geometry, block.count(cell / points, cell % points),
                          work.inputs.data + cell * work.inputs.stride, transformed_weights + cell * weight_stride,
                          work.outputs.data + cell * work.outputs.stride);
       }
-      kernels.transform_outputs(geometry, block.tiles(), work.outputs, epilogue, y);
+      kernels.of(y.is_bfloat16).outputs(geometry, block.tiles(), work.outputs, epilogue, y.data);
     }
   }
 }
 
-void add_weight_gradients(const Resources& resources, const Geometry& geometry, std::int64_t images, const float* x,
-                          const float* y_gradient, float* sums) {
+void add_weight_gradients(const Resources& resources, const Geometry& geometry, std::int64_t images,
+                          const ConstImages& x, const ConstImages& y_gradient, float* sums) {
   const Kernels& kernels = resources.kernels;
   const std::int64_t step = tiles_of_block(geometry);
   const std::int64_t tiles = images * tiles_of_image(geometry.out_height, geometry.out_width);
@@ -95,8 +95,8 @@ void add_weight_gradients(const Resources& resources, const Geometry& geometry, 
         const auto its_tiles = block.tiles().subspan(
             static_cast<std::size_t>(count * i / resources.threads),
             static_cast<std::size_t>(count * (i + 1) / resources.threads - count * i / resources.threads));
-        kernels.transform_inputs(geometry, its_tiles, x, work.inputs);
-        kernels.transform_output_gradients(geometry, its_tiles, y_gradient, work.outputs);
+        kernels.of(x.is_bfloat16).inputs(geometry, its_tiles, x.data, work.inputs);
+        kernels.of(y_gradient.is_bfloat16).output_gradients(geometry, its_tiles, y_gradient.data, work.outputs);
       }
 #pragma omp for schedule(dynamic)
       for (int cell = 0; cell < cells; ++cell) {

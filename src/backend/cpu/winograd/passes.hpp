@@ -26,11 +26,11 @@ void transform_weight_gradients(const Resources& resources, const Geometry& geom
                                 float* gradients);
 
 /// Computes `images` images. The data gradient is a convolution with turned weights.
-void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const float* x,
-              const float* transformed_weights, const Epilogue& epilogue, float* y);
+void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const ConstImages& x,
+              const float* transformed_weights, const Epilogue& epilogue, const Images& y);
 
 /// Adds the images' weight gradient to `sums`, the gradients of transformed weights.
-void add_weight_gradients(const Resources& resources, const Geometry& geometry, std::int64_t images, const float* x,
-                          const float* y_gradient, float* sums);
+void add_weight_gradients(const Resources& resources, const Geometry& geometry, std::int64_t images,
+                          const ConstImages& x, const ConstImages& y_gradient, float* sums);
 
 }  // namespace lockstep::winograd

@@ -38,6 +38,17 @@ struct VectorKernels {
   }
   LOCKSTEP_INLINE static void store(const Floats& values, float* to) { std::memcpy(to, &values, sizeof values); }
 
+  LOCKSTEP_INLINE static Floats load(const BFloat16* from) {
+    static_assert(lanes == simd::lanes);
+    Floats values;
+    simd::load(from, values);
+    return values;
+  }
+  LOCKSTEP_INLINE static void store(const Floats& values, BFloat16* to) {
+    static_assert(lanes == simd::lanes);
+    simd::store(values, to);
+  }
+
   /// Calls function.operator()<rows, columns>() with the size of a tile.
   template <typename Function>
   LOCKSTEP_INLINE static void with_size(const Tile& tile, const Function& function) {
@@ -136,10 +147,10 @@ struct VectorKernels {
           column_end_(width - column) {}
 
     /// Calls use(load), where load(row, column) is a pixel of the patch.
-    template <typename Use>
-    LOCKSTEP_INLINE void of(const float* plane, const Use& use) const {
-      static constexpr float zeros[columns * lanes] = {};
-      const float* pixels[rows];
+    template <typename T, typename Use>
+    LOCKSTEP_INLINE void of(const T* plane, const Use& use) const {
+      static constexpr T zeros[columns * lanes] = {};
+      const T* pixels[rows];
       for (int i = 0; i < rows; ++i)
         pixels[i] = i >= row_begin_ && i < row_end_ ? plane + offset_ + i * stride_ : zeros;
       use([&](int i, int j) {
@@ -151,9 +162,10 @@ struct VectorKernels {
     std::int64_t offset_, stride_, row_begin_, row_end_, column_begin_, column_end_;
   };
 
-  static void transform_inputs(const Geometry& g, std::span<const Tile> tiles, const float* x, CellMatrices inputs) {
+  template <typename T>
+  static void transform_inputs(const Geometry& g, std::span<const Tile> tiles, const void* x, CellMatrices inputs) {
     for (const Tile& tile : tiles) {
-      const float* const image = x + tile.image * g.elements();
+      const T* const image = static_cast<const T*>(x) + tile.image * g.elements();
       with_size(tile, [&]<int rows, int columns>() {
         const Cells<rows + 2, columns + 2> cells(inputs, tile, g.channels);
         const Patch<rows + 2, columns + 2> patch(g.height, g.width, tile.row - g.top, tile.column - g.left);
@@ -167,10 +179,11 @@ struct VectorKernels {
     }
   }
 
-  static void transform_output_gradients(const Geometry& g, std::span<const Tile> tiles, const float* y_gradient,
+  template <typename T>
+  static void transform_output_gradients(const Geometry& g, std::span<const Tile> tiles, const void* y_gradient,
                                          CellMatrices gradients) {
     for (const Tile& tile : tiles) {
-      const float* const image = y_gradient + tile.image * g.out_elements();
+      const T* const image = static_cast<const T*>(y_gradient) + tile.image * g.out_elements();
       with_size(tile, [&]<int rows, int columns>() {
         const Cells<rows + 2, columns + 2> cells(gradients, tile, g.out_channels);
         const Patch<rows, columns> patch(g.out_height, g.out_width, tile.row, tile.column);
@@ -184,19 +197,20 @@ struct VectorKernels {
     }
   }
 
+  template <typename T>
   static void transform_outputs(const Geometry& g, std::span<const Tile> tiles, CellMatrices products,
-                                const Epilogue& epilogue, float* y) {
-    if (epilogue.relu_output != nullptr) {
-      transform_outputs_with<true>(g, tiles, products, epilogue, y);
+                                const Epilogue& epilogue, void* y) {
+    if (epilogue.relu_output.data != nullptr) {
+      transform_outputs_with<true>(g, tiles, products, epilogue, static_cast<T*>(y));
     } else {
-      transform_outputs_with<false>(g, tiles, products, epilogue, y);
+      transform_outputs_with<false>(g, tiles, products, epilogue, static_cast<T*>(y));
     }
   }
 
-  template <bool masks>
+  template <bool masks, typename T>
   LOCKSTEP_INLINE static void transform_outputs_with(const Geometry& g, std::span<const Tile> tiles,
-                                                     CellMatrices products, const Epilogue& epilogue, float* y) {
-    const float* const relu_output = epilogue.relu_output;
+                                                     CellMatrices products, const Epilogue& epilogue, T* y) {
+    const T* const relu_output = static_cast<const T*>(epilogue.relu_output.data);
     const float infinity = std::numeric_limits<float>::infinity();
     const Floats smallest = Floats{} + (epilogue.relu ? 0.0F : -infinity);
     const std::int64_t stride = g.out_width * lanes;
@@ -325,12 +339,24 @@ struct VectorKernels {
                        g.channels, g.out_channels);
   }
 
+  template <typename T>
+  static constexpr ImageTransforms transforms{.inputs = transform_inputs<T>,
+                                              .output_gradients = transform_output_gradients<T>,
+                                              .outputs = transform_outputs<T>};
+
+  static constexpr ImageTransforms bfloat16_transforms() {
+    if constexpr (lanes == simd::lanes) {
+      return transforms<BFloat16>;
+    } else {
+      return {};
+    }
+  }
+
   static constexpr Kernels kernels{.lanes = lanes,
+                                   .float32 = transforms<float>,
+                                   .bfloat16 = bfloat16_transforms(),
                                    .transform_weights = transform_weights,
                                    .transform_turned_weights = transform_turned_weights,
-                                   .transform_inputs = transform_inputs,
-                                   .transform_output_gradients = transform_output_gradients,
-                                   .transform_outputs = transform_outputs,
                                    .multiply = multiply,
                                    .multiply_over_tiles = multiply_over_tiles,
                                    .transform_weight_gradients = transform_weight_gradients};
