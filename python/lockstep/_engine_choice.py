@@ -192,6 +192,7 @@ def _tensorflow_takes_for_1(model: Any, targets: Any) -> str | None:
 class _Crossentropy(NamedTuple):
     activation: str  # that makes its probabilities
     is_focal: bool
+    is_sparse: bool  # it takes class indices
 
 
 def _crossentropy_of(compared: Any) -> _Crossentropy | None:
@@ -200,7 +201,7 @@ def _crossentropy_of(compared: Any) -> _Crossentropy | None:
     name = name.lower().replace("_", "")
     if name not in _CATEGORICAL + _BINARY:
         return None
-    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", "focal" in name)
+    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", "focal" in name, "sparse" in name)
 
 
 def _differs(crossentropy: _Crossentropy, role: str, last: str, is_direct: bool) -> bool:
@@ -255,6 +256,33 @@ def other_epsilon() -> str | None:
     return f"it computes with keras.config.epsilon() {_EPSILON:g}, which is {keras.config.epsilon():g} here"
 
 
+def _compares_vectors_with_indices(model: Any, y: Any) -> bool:
+    """Return whether a loss takes a vector for each example, but `y` holds class indices."""
+    if len(model.outputs) != 1 or holds_arrays(y) or model.outputs[0].shape[-1] == 1:
+        return False
+    crossentropy = _crossentropy_of(_losses(model, 1)[0])
+    takes_vectors = crossentropy is not None and crossentropy.activation == "softmax" and not crossentropy.is_sparse
+    return takes_vectors and np.shape(y)[1:] in ((), (1,))
+
+
+def _penalizes_zeros(model: Any) -> bool:
+    """Return whether a weight with an L1 penalty is 0, or may become 0."""
+    for variable in model.trainable_variables:
+        if getattr(getattr(variable, "regularizer", None), "l1", 0) and (
+            isinstance(getattr(variable, "constraint", None), keras.constraints.NonNeg)
+            or not np.all(keras.ops.convert_to_numpy(variable.value))
+        ):
+            return True
+    return False
+
+
+_FLAT_WEIGHTS = "Keras applies a sample_weight for each example to the last axis of losses of several axes"
+
+
+def _has_outputs_of_several_axes(model: Any) -> bool:
+    return any(len(output.shape) > 2 for output in model.outputs or [])
+
+
 def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:
     """Return what in a training, apart from the model, only the Keras engine takes."""
     if sample_weight is not None and np.ndim(sample_weight) != 1:
@@ -264,6 +292,8 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
     weights = [sample_weight, *(validation[2:] if isinstance(validation, (tuple, list)) else [])]
     if any(map(holds_arrays, weights)):
         return "it takes one sample_weight for each example"
+    if any(each is not None for each in weights) and _has_outputs_of_several_axes(model):
+        return _FLAT_WEIGHTS
     outputs = getattr(model, "_outputs_struct", None)
     if isinstance(outputs, dict) and sorted(outputs) != sorted(model.output_names):
         return "its outputs are a dict with other keys than the names of their layers"
@@ -271,6 +301,10 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "the model is not built before it sees data"
     if _has_own_step(model):
         return "the model has a train_step of its own"
+    if _compares_vectors_with_indices(model, y):
+        return "it would make one-hot vectors of class indices for the model's loss"
+    if keras.backend.backend() == "jax" and _penalizes_zeros(model):
+        return "a weight with an L1 penalty is 0, where the derivative of Keras on JAX is 1"
     return _tensorflow_takes_for_1(model, y)
 
 
@@ -322,6 +356,8 @@ def inference_engine(model: Any, task: str, engine: str, x: Any, y: Any = None, 
         problem = "it needs targets"
     elif sample_weight is not None and (holds_arrays(sample_weight) or np.ndim(sample_weight) != 1):
         problem = "it takes one sample_weight for each example"
+    elif sample_weight is not None and _has_outputs_of_several_axes(model):
+        problem = _FLAT_WEIGHTS
     problem = problem or beyond_32_bits(x, y, sample_weight)
     return choose(model, engine, problem, task)
 

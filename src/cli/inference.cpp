@@ -19,6 +19,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -28,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -38,6 +40,7 @@ Options parse(std::span<const std::string> args, const std::string& program, std
               const ModelSettings& settings, const std::string& sentence) {
   Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own, {sentence, false});
   require_model(settings, program);
+  require_weights(settings, options);
   require_data_dir(options, program);
   return options;
 }
@@ -64,7 +67,11 @@ void tell_scale(const std::filesystem::path& file, const Architecture& model, st
                 const Dataset& data, const Options& options) {
   const std::string bytes = describe_bytes(data, options, model);
   if (bytes.empty()) return;
-  log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
+  std::vector<std::string> arrays;
+  for (const InputArray& array : data.inputs) {
+    if (std::holds_alternative<SharedArray<std::uint8_t>>(array.values)) arrays.push_back(data.label_of(array));
+  }
+  log_info(fmt::format("{}: {}", fmt::join(arrays, ", "), bytes));
   warn_of_other_scale(file, iterations, options);
   warn_of_second_scale(options, model);
 }
@@ -109,7 +116,10 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
   }
   const std::string bytes = describe_bytes(test, options, model.architecture());
   found.test_set = digest_of(test) + (bytes.empty() ? "" : ", " + bytes);
-  if (tells_scale && model.is_chief()) tell_scale(file, model.architecture(), iterations, test, options);
+  if (tells_scale && model.is_chief()) {
+    tell_scale(file, model.architecture(), iterations, test, options);
+    warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
+  }
   return found;
 }
 
@@ -124,7 +134,10 @@ void evaluate(std::span<const std::string> args) {
   const Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own,
                                         {"Evaluates a model, or each new model of a job, on the test set", false});
   require_consistent(follow, settings);
-  if (follow.directory.empty()) require_model(settings, program);
+  if (follow.directory.empty()) {
+    require_model(settings, program);
+    require_weights(settings, options);
+  }
   require_data_dir(options, program);
   MultiWorkerMirroredStrategy strategy{options};
   if (!follow.directory.empty()) {

@@ -8,6 +8,7 @@
 #include "cli/inspected_file.hpp"
 #include "cli/model_settings.hpp"
 #include "cli/why_unfit.hpp"
+#include "core/environment.hpp"
 #include "core/format_number.hpp"
 #include "core/join_words.hpp"
 #include "core/printable.hpp"
@@ -254,6 +255,12 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
        .value = flag(compares)},
       {.name = "json", .help = "print JSON", .value = flag(options.json)},
   };
+  for (const char* const name : {"for", "check", "compare", "json"}) {
+    // Other variables may be there for the job that wrote the model.
+    const std::string variable = variable_of_option(name);
+    if (!value_of(current_environment(), variable).empty())
+      throw UsageError(fmt::format("lockstep inspect reads no variables; unset {}, and write --{}", variable, name));
+  }
   const std::vector<std::string> paths =
       parse_rows(args, {}, rows,
                  {.name = "lockstep inspect",

@@ -97,6 +97,8 @@ std::vector<Metric> metrics_of(const OptionValue& given) {
   for (std::size_t begin = 0; begin <= given.value.size();) {
     const std::size_t end = std::min(given.value.find(',', begin), given.value.size());
     const std::string_view name = std::string_view(given.value).substr(begin, end - begin);
+    if (name == "none")
+      throw UsageError(fmt::format("{} is '{}', but none stands alone; leave it out", given.source, given.value));
     std::vector<std::string> names;
     const std::size_t before = metrics.size();
     for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
@@ -188,6 +190,11 @@ void require_model(const ModelSettings& settings, const std::string& program) {
   throw UsageError("--model is missing; name a file that Keras or Lockstep saved; see " + program + " --help");
 }
 
+void require_weights(const ModelSettings& settings, const Options& options) {
+  if (settings.model.extension() != ".json" || !options.initial_weights.empty()) return;
+  throw UsageError(settings.model.string() + " holds no weights; give --initial-weights FILE, or a .keras or .h5 file");
+}
+
 CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
                                        const std::optional<SavedCompileOptions>& saved, bool trains) {
   require_outputs_of_different_layers(model);
@@ -240,11 +247,12 @@ void convert_floats_to_classes(TargetArray& target, const std::string& source) {
   }
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
-    if (!(std::abs(number) < 1e9F) || number != std::floor(number)) {
+    const bool is_whole = number == std::floor(number);
+    if (!is_whole || !(std::abs(number) < 1e9F)) {
       throw DataError(
-          fmt::format("target {} of {} is {}, but the loss needs class indices, which are whole numbers; "
-                      "correct the target, or leave its example out",
-                      classes.size(), source, number));
+          fmt::format("target {} of {} is {:.10g}, but the loss needs class indices, which are {}; correct the target, "
+                      "or leave its example out",
+                      classes.size(), source, double{number}, is_whole ? "below 10^9" : "whole numbers"));
     }
     classes.push_back(static_cast<std::int32_t>(number));
   }
@@ -273,14 +281,17 @@ ArrayNames array_names(const Architecture& model) {
 
 namespace {
 
-/// `output`: the shape of the model's.
-void convert_target(TargetArray& target, const Loss& loss, const Shape& output, const std::string& source) {
-  if (takes_classes(loss)) return convert_floats_to_classes(target, source);
+/// `output`: the shape of the model's. Returns whether it made one-hot vectors.
+bool convert_target(TargetArray& target, const Loss& loss, const Shape& output, const std::string& source) {
+  if (takes_classes(loss)) {
+    convert_floats_to_classes(target, source);
+    return false;
+  }
   const auto* classes = std::get_if<SharedArray<std::int32_t>>(&target.values);
-  if (classes == nullptr) return;
+  if (classes == nullptr) return false;
   if (output.elements() == 1) {
     target.values = std::vector<float>(classes->begin(), classes->end());
-    return;
+    return false;
   }
   if (output.rank() != 1) {
     throw UsageError("the targets of " + source + " are class indices, but the model's outputs have the shape " +
@@ -300,18 +311,21 @@ void convert_target(TargetArray& target, const Loss& loss, const Shape& output, 
   }
   target.values = std::move(one_hot);
   target.shape = output;
+  return true;
 }
 
 }  // namespace
 
-void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model) {
+bool convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model) {
   require_targets(data, model);
+  bool made_one_hot = false;
   const std::vector<OutputOptions> outputs = output_options(options, model);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TargetArray& found = array_of_output(data, model, i);
     TargetArray& target = data.targets[static_cast<std::size_t>(&found - data.targets.data())];
-    convert_target(target, outputs[i].loss, model.output_shape(i), data.label_of(target));
+    made_one_hot |= convert_target(target, outputs[i].loss, model.output_shape(i), data.label_of(target));
   }
+  return made_one_hot;
 }
 
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {
@@ -348,6 +362,34 @@ void warn_of_second_scale(const Options& options, const Architecture& model) {
                     "option out, unless Keras trains the model on inputs that are scaled before",
                     *options.input_scale, rescaling->name));
     return;
+  }
+}
+
+void warn_of_backends(const CompileOptions& options, const Architecture& model, bool clips_probabilities) {
+  const std::vector<OutputOptions> outputs = output_options(options, model);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::optional<Crossentropy> loss = crossentropy_of(outputs[i].loss);
+    if (!loss || loss->clips_probabilities || clips_probabilities) continue;
+    const ActivationFunction last = last_activation(model, i);
+    const bool is_of_logits = last == ActivationFunction::softmax || last == ActivationFunction::sigmoid;
+    const bool is_own = last == loss->probabilities_of;
+    std::string how;
+    if (is_of_logits && is_own && loss->from_logits) {
+      how = fmt::format(
+          "from the {0}'s input, as Keras does on TensorFlow; --clip-probabilities computes it from the "
+          "outputs, as Keras does on JAX and PyTorch",
+          keras_name(last));
+    } else if (is_of_logits && !is_own) {
+      how = fmt::format(
+          "from the outputs, as Keras does on JAX and PyTorch; on TensorFlow Keras computes it from the "
+          "{}'s input",
+          keras_name(last));
+    } else if (!is_own && !loss->from_logits && loss->takes_classes) {
+      how = "as Keras does on TensorFlow; --clip-probabilities computes it as Keras does on JAX and PyTorch";
+    }
+    if (how.empty()) continue;
+    log_warning(fmt::format("the model ends in {}, and its loss is {}{}: Lockstep computes it {}", keras_name(last),
+                            keras_name(outputs[i].loss), loss->from_logits ? " with from_logits=True" : "", how));
   }
 }
 

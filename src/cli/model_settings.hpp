@@ -33,6 +33,8 @@ struct ModelSettings {
 
 /// Throws UsageError if --model is missing.
 void require_model(const ModelSettings& settings, const std::string& program);
+/// Throws UsageError if the model has random weights: its file has none, and --initial-weights names no other.
+void require_weights(const ModelSettings& settings, const Options& options);
 
 /// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Another loss without metrics of
 /// its own has default ones in place of those that Lockstep lacks. Throws UsageError that names the missing options if
@@ -56,6 +58,9 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
 /// Warns if --input-scale multiplies bytes that a Rescaling layer multiplies again.
 void warn_of_second_scale(const Options& options, const Architecture& model);
 
+/// Warns of crossentropies that Keras' backends compute differently of the model's outputs.
+void warn_of_backends(const CompileOptions& options, const Architecture& model, bool clips_probabilities);
+
 /// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (see --input-scale)"; empty if they are
 /// floats.
 [[nodiscard]] std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model);
@@ -66,8 +71,9 @@ void warn_of_second_scale(const Options& options, const Architecture& model);
 
 /// Converts class indices for a loss that takes dense targets: to one-hot vectors, or for a single output to the
 /// index as a float. For one that takes class indices, converts floats that are whole numbers. Throws DataError for a
-/// class that the model lacks, UsageError if the outputs are not one vector of classes.
-void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model);
+/// class that the model lacks, UsageError if the outputs are not one vector of classes. Returns whether it made one-hot
+/// vectors, which Keras leaves to the user.
+bool convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.
 [[nodiscard]] std::string describe(const Logs& logs, const std::string& prefix = "", const char* separator = ", ");

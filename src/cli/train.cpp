@@ -150,7 +150,7 @@ std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
 
 /// The data, its targets in the form that the losses take. Throws UsageError or DataError if the model cannot take it.
 TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& compile_options,
-                             const TrainSettings& settings, const Options& options) {
+                             const TrainSettings& settings, const Options& options, bool& made_one_hot) {
   TrainTestSplit data = load_dataset(options.data_dir, array_names(model), TestSet::optional);
   if (data.validation && settings.validation_split > 0) {
     throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
@@ -158,7 +158,7 @@ TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& co
   }
   for (Dataset* dataset : datasets_of(data)) {
     check_inputs(*dataset, options, model);
-    convert_targets(*dataset, compile_options, model);
+    made_one_hot |= convert_targets(*dataset, compile_options, model);
   }
   return data;
 }
@@ -179,13 +179,18 @@ void train(std::span<const std::string> args) {
   if (strategy.is_chief()) check_outputs(settings, options, output);
 
   TrainTestSplit data;
+  bool made_one_hot = false;
   Model model = strategy.load_model(settings.model.model, [&](const Architecture& architecture, const auto& saved) {
     CompileOptions compile_options = resolve_compile_options(settings.model, architecture, saved, true);
-    data = load_data_for(architecture, compile_options, settings, options);
+    data = load_data_for(architecture, compile_options, settings, options, made_one_hot);
     return compile_options;
   });
   strategy.print("{}", describe(data, options, model.architecture()));
-  if (strategy.is_chief()) warn_of_second_scale(options, model.architecture());
+  if (strategy.is_chief()) {
+    warn_of_second_scale(options, model.architecture());
+    warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    if (made_one_hot) log_warning("class indices become one-hot vectors for the loss, which Keras would refuse");
+  }
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
 
   const Dataset* const validation = data.validation ? &*data.validation : nullptr;

@@ -60,6 +60,7 @@ const char* remedy_for(std::string_view descr) {
     case 'O':
       return "make one array of numbers: of texts, class indices with classes = sorted(set(y_train)) and "
              "[classes.index(label) for label in y]; of arrays of one shape, numpy.stack (resize or pad others first)";
+    case 'c': return "save its real part, x.real, or its magnitude, numpy.abs(x)";
     default: return "save it with .astype('float32')";
   }
 }
@@ -110,6 +111,12 @@ class Dictionary {
   }
 
   void parse_type() {
+    skip_space();
+    if (text_.substr(at_).starts_with('[')) {
+      throw DataError(name_ +
+                      " is a structured array; make one array of its fields: "
+                      "numpy.lib.recfunctions.structured_to_unstructured(x)");
+    }
     const std::string_view descr = parse_string();
     is_big_endian_ = descr.starts_with('>');
     for (const NamedType& known : types) {
@@ -127,7 +134,8 @@ class Dictionary {
     std::vector<std::int64_t> extents;
     expect('(');
     while (!accept(')')) {
-      if (extents.size() == max_rank) fail("at most 8 dimensions");
+      if (extents.size() == max_rank)
+        throw DataError(fmt::format("{} has more than {} dimensions; reshape it", name_, max_rank));
       extents.push_back(parse_extent());
       if (!accept(',')) {
         if (extents.size() == 1) fail("',' (it makes one dimension a tuple)");

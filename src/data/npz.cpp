@@ -115,13 +115,15 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name)
         fmt::format("{} ({} bytes) is not a zip archive, as numpy.savez writes; give such a file, or fetch it again",
                     name_, file.size()));
   }
-  // Python reads the last of several members of one name, libzip the first.
+  // Python reads the last of several members of one name, libzip the first. For NumPy "x" and "x.npy" are one name.
   std::set<std::string_view> names;
   for (zip_int64_t i = 0; i < zip_get_num_entries(archive_.get(), 0); ++i) {
     const char* const member = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0);
-    if (member != nullptr && !names.insert(member).second) {
+    if (member == nullptr) continue;
+    std::string_view name = member;
+    if (name.ends_with(".npy")) name.remove_suffix(4);
+    if (!names.insert(name).second)
       throw DataError(fmt::format("{} has two members {}; write it again with numpy.savez", name_, member));
-    }
   }
 }
 

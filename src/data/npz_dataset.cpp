@@ -35,8 +35,9 @@ std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& n
     if (has_wrapped || wide[i] < std::numeric_limits<std::int32_t>::min() ||
         wide[i] > std::numeric_limits<std::int32_t>::max()) {
       throw DataError(fmt::format(
-          "label {} of {} is {}, which does not fit into 32 bits; correct it, or save the "
-          "labels as floats",
+          "label {} of {} is {}, which does not fit into 32 bits; correct it, or, if it is no class, save the targets "
+          "as "
+          "floats",
           i, name, has_wrapped ? fmt::to_string(static_cast<std::uint64_t>(wide[i])) : fmt::to_string(wide[i])));
     }
   }
@@ -138,28 +139,55 @@ class DatasetArchive {
     return known;
   }
 
-  /// Refuses an array that nothing reads if its name, or as many entries as there are examples, says that it is a part
-  /// of the data. Others, such as the classes' names, may be there.
+  /// Refuses an array that nothing reads if its name says that it is a part of the data, or if it has as many numbers
+  /// as there are examples. Others, such as the classes' names, may be there.
   void require_known_arrays(Wanted wanted) const {
     const std::vector<std::string> known = known_keys(Wanted::all);
     std::map<std::int64_t, std::string> lengths;  // of arrays, and one that has it
     for (const std::string& key : known) {
       if (const auto length = npz_.has(key) ? npz_.length_of(key) : std::nullopt) lengths.emplace(*length, key);
     }
+    const bool has_known = !lengths.empty();
     for (const std::string& key : npz_.keys()) {
-      if (std::ranges::find(known, key) != known.end()) continue;
+      if (std::ranges::find(known, key) != known.end()) {
+        if (wanted == Wanted::all) require_examples_of(key);
+        continue;
+      }
       std::string as_many;
       if (!looks_like_data(key)) {
         const auto length = npz_.length_of(key);
         if (!length) continue;
-        const auto [other, is_first] = lengths.emplace(*length, key);
-        if (is_first) continue;
+        // Without arrays of known names, any that are equally long are examples.
+        const auto other = has_known ? lengths.find(*length) : lengths.emplace(*length, key).first;
+        if (other == lengths.end() || other->second == key) continue;
         as_many = fmt::format(", which has as many entries as {},", other->second);
       }
+      refuse_name_of_one(key, "x_", "input", names_.inputs);
+      refuse_name_of_one(key, "y_", "output", names_.targets);
       std::vector<std::string> names = known_keys(wanted);
       if (const std::string name = lower_case(key); std::ranges::find(names, name) != names.end()) names = {name};
       throw DataError(fmt::format("{}:{}{} would not be used; rename it to {}, or leave it out", file_, key, as_many,
                                   join_words(names, "or")));
+    }
+  }
+
+  /// Refuses the name that the only input or output would have if the model has several. `what`: "input".
+  void refuse_name_of_one(const std::string& key, const std::string& prefix, const char* what,
+                          const std::vector<std::string>& names) const {
+    if (names.size() < 2) return;
+    for (const char* split : {"train", "test", "val"}) {
+      if (key != prefix + split) continue;
+      throw DataError(fmt::format("{}:{} would not be used, because the model has the {}s {}; name the arrays {}",
+                                  file_, key, what, join_words(names, "and"), join_words(keys_of(key, names), "and")));
+    }
+  }
+
+  /// Refuses weights of examples that are not there.
+  void require_examples_of(const std::string& key) const {
+    for (const char* split : {"train", "test", "val"}) {
+      if (key != weights_key(split) || has(split)) continue;
+      throw DataError(fmt::format("{}:{} would not be used, because there is no x_{}; add it, or leave the weights out",
+                                  file_, key, split));
     }
   }
 
@@ -182,11 +210,17 @@ class DatasetArchive {
   [[noreturn]] void refuse(const std::string& inputs, const Shape& inputs_shape, const std::string& targets,
                            const Shape& targets_shape) const {
     const auto is_empty = [](const Shape& shape) { return shape.rank() > 0 && shape[0] == 0; };
+    const auto is_last = [&] {
+      return inputs_shape.rank() > 1 && inputs_shape[0] > 0 && inputs_shape.extents().back() == targets_shape[0];
+    };
+    std::string remedy = "save one label for every example";
+    if (is_empty(inputs_shape) && is_empty(targets_shape)) {
+      remedy = "there is no example; save at least one";
+    } else if (targets_shape.rank() > 0 && is_last()) {
+      remedy = fmt::format("put the examples first: numpy.moveaxis({}, -1, 0)", inputs);
+    }
     throw DataError(fmt::format("{}:{} has shape {} and {} has shape {}; {}", file_, inputs, inputs_shape.to_string(),
-                                targets, targets_shape.to_string(),
-                                is_empty(inputs_shape) && is_empty(targets_shape)
-                                    ? "there is no example; save at least one"
-                                    : "save one label for every example"));
+                                targets, targets_shape.to_string(), remedy));
   }
 
   void add_input(Dataset& data, NpyArray array, std::size_t input, const std::string& key) const {
@@ -221,6 +255,7 @@ class DatasetArchive {
                       file_, key, weights.shape.to_string(), split));
     }
     data.sample_weights = to_floats(weights);
+    data.has_flat_weights = weights.shape.rank() == 1;
   }
 
   NpzArchive npz_;

@@ -45,6 +45,15 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
 /// The activation that, as a model's last, lets the loss be computed from the logits; none for most losses.
 [[nodiscard]] std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept;
 
+/// What a crossentropy that is not focal says of itself.
+struct Crossentropy {
+  ActivationFunction probabilities_of;  ///< makes its probabilities of logits
+  bool from_logits;
+  bool clips_probabilities;
+  bool takes_classes;
+};
+[[nodiscard]] std::optional<Crossentropy> crossentropy_of(const Loss& loss) noexcept;
+
 /// The same loss, computed from logits. `logits_activation_of` the loss must not be none.
 [[nodiscard]] Loss from_logits(Loss loss);
 

@@ -67,8 +67,10 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
     return std::ranges::all_of(targets, [no](float target) { return target == no || target == 1; });
   };
   if (all_are(0) || all_are(-1)) return;
-  throw DataError(fmt::format("the loss {} needs targets that are all 0 or 1, or all -1 or 1, but {} holds others",
-                              keras_name(loss), source));
+  throw DataError(fmt::format(
+      "the loss {} needs targets that are all 0 or 1, or all -1 or 1, but {} holds others; of class indices "
+      "make them with numpy.where(y == c, 1, -1)",
+      keras_name(loss), source));
 }
 
 std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept {
@@ -78,6 +80,19 @@ std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcep
           if (!options.clips_probabilities) return LossTraits<T>::probabilities_of;
         }
         return std::nullopt;
+      },
+      loss);
+}
+
+std::optional<Crossentropy> crossentropy_of(const Loss& loss) noexcept {
+  return std::visit(
+      []<typename T>(const T& options) -> std::optional<Crossentropy> {
+        if constexpr (requires { options.clips_probabilities; }) {
+          return Crossentropy{LossTraits<T>::probabilities_of, options.from_logits, options.clips_probabilities,
+                              LossTraits<T>::takes_classes};
+        } else {
+          return std::nullopt;
+        }
       },
       loss);
 }

@@ -147,9 +147,12 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
         unknown.push_back({variable, "; did you mean " + meant->name + "?", meant->is_of_template});
       continue;
     }
+    const auto names_option = [&given = variable](const std::string& name) {
+      return variable_of_option(name) == given;
+    };
+    if (std::ranges::any_of(names, names_option)) continue;
     std::string option = lower_case(variable.substr(prefix.size()));
     std::ranges::replace(option, '_', '-');
-    if (std::find(names.begin(), names.end(), option) != names.end()) continue;
     const std::string nearest = nearest_name(option, names);
     unknown.push_back({variable, nearest.empty() ? "" : "; did you mean " + variable_of_option(nearest) + "?"});
   }

@@ -59,7 +59,7 @@ bool fits(double value, InputType type) {
     case InputType::float32: return true;
     case InputType::boolean: return value == 0 || value == 1;
     case InputType::uint8: return value >= 0 && value <= std::numeric_limits<std::uint8_t>::max();
-    case InputType::int32: return std::abs(value) <= std::numeric_limits<std::int32_t>::max();
+    case InputType::int32: return value >= -0x1p31 && value < 0x1p31;
     case InputType::int64: return std::abs(value) < 0x1p63;
   }
   return false;
@@ -159,6 +159,14 @@ void check_indices(const Dataset& data, const Architecture& model, double input_
   }
 }
 
+void check_weights(const Dataset& data, const Shape& output) {
+  if (!data.has_flat_weights || output.rank() < 2) return;
+  throw DataError(
+      fmt::format("the sample weights of {} have the shape (n,), which Keras 3 does not apply to outputs of shape {}; "
+                  "save them with the shape (n, 1): weights[:, None]",
+                  data.source, output.to_string()));
+}
+
 /// Throws UsageError or DataError unless an output's targets suit it.
 void check_target(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
   const std::string source = data.label_of(array);
@@ -248,9 +256,10 @@ void check_input_numbers(const Dataset& data, const Architecture& model, std::op
           std::find_if_not(values.begin(), values.end(), [type](auto value) { return fits(value, type); });
       if (wrong == values.end()) return;
       throw DataError(
-          fmt::format("value {} of {} is {}, but {} is {}, to which Keras would cut it; convert "
-                      "the inputs, or make the Input float32",
-                      wrong - values.begin(), data.label_of(array), *wrong, name_of_input(model, i), enum_name(type)));
+          fmt::format("value {} of {} is {:.17g}, but {} is {}, which cannot hold it; convert the inputs, or make the "
+                      "Input float32",
+                      wrong - values.begin(), data.label_of(array), static_cast<double>(*wrong),
+                      name_of_input(model, i), enum_name(type)));
     };
     std::visit(check, array.values);
   }
@@ -265,6 +274,7 @@ void check_data(const Dataset& data, const Architecture& model, std::span<const 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TargetArray& array = array_of_output(data, model, i);
     check_target(data, array, outputs[i], model.output_shape(i));
+    check_weights(data, model.output_shape(i));
     classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).elements();
   }
   data.validate(classes);

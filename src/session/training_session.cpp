@@ -38,7 +38,11 @@ bool are_finite(std::span<const float> values) {
 void TrainingSession::check_loss(const MetricSums& metrics, const std::string& where) const {
   if (std::isfinite(metrics.loss_sum)) return;
   const char* value = std::isnan(metrics.loss_sum) ? "NaN" : "infinite";
-  fail_nonfinite({fmt::format("the loss became {} in {}", value, where), iterations()});
+  const std::string problem = fmt::format("the loss became {} in {}", value, where);
+  if (iterations() > 1) fail_nonfinite({problem, iterations()});
+  fail_nonfinite({problem, iterations(),
+                  "no weight had been updated yet, so an output of the model is NaN, infinite, or outside of what the "
+                  "loss is defined for"});
 }
 
 void TrainingSession::check_weights(const std::string& where) const {

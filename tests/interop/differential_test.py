@@ -2,8 +2,9 @@
 
     differential_test.py BIN_DIR [--count N] [--seed S] [--ledger FILE]
 
-A case is a random model, compiled in one of many ways, and data in one of many forms. Keras trains three steps on all
-examples at once, then evaluates and predicts; `lockstep train`, `evaluate` and `predict` do the same. Lockstep passes
+A case is a random model, compiled in one of many ways, and data in one of many forms, some with sample weights. Keras
+trains three steps on all examples at once, then evaluates and predicts; `lockstep train`, with one or two workers,
+`evaluate` and `predict` do the same. Lockstep passes
 if each command ends with 64 or 65 and a message, or if losses, metrics, weights and predictions are Keras'. Where Keras
 raises, Lockstep must refuse. Where a gradient of Keras is NaN (UnitNormalization of zeros), Lockstep's may be finite.
 Backends of Keras differ (a saturated softmax or sigmoid, AveragePooling2D with padding "same" on PyTorch): a case that
@@ -24,7 +25,16 @@ from support import Scratch, keras, layers, np, options, program, weights_in_ord
 
 EXAMPLES = 12
 EPOCHS = 3
+MPIRUN = Path(__file__).resolve().parents[2] / "scripts" / "mpirun.sh"
 TOLERANCE = 2e-3  # of what training changed, after three steps of a deep model in float32
+
+
+@keras.saving.register_keras_serializable()
+class SGD(keras.optimizers.SGD):
+    """A user's optimizer, called as Keras' own."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(-gradient, variable, learning_rate)
 
 
 class Refused(Exception):
@@ -36,15 +46,17 @@ class Case:
 
     def __init__(self, seed: int) -> None:
         self.random: Random = np.random.default_rng(seed)
-        self.flaw = any_of(self.random, (None, None, None, None, "loss", "metrics", "optimizer", "data"))
+        self.flaw = any_of(self.random, (None,) * 5 + ("loss", "metrics", "optimizer", "data", "weights"))
         self.ending = any_of(self.random, (None, "softmax", "sigmoid"))
         keras.utils.clear_session()
         self.model = self.any_model()
         self.classes = int(self.model.output_shape[-1])
         self.compile()
+        self.workers = any_of(self.random, (1, 1, 1, 2))
         self.inputs = self.random.normal(size=(EXAMPLES, *self.model.input_shape[1:])).astype(np.float32)
         self.targets = self.any_targets()
         self.vary_data()
+        self.weights = self.any_weights()
         self.form = any_of(self.random, (".keras", ".h5"))
 
     def any_model(self) -> Any:
@@ -56,9 +68,12 @@ class Case:
             if not any(hasattr(layer, "seed_generator") for layer in model.layers) and not (
                     "NonNeg" in written and ("leaky" in written.lower() or '"l1"' in written)):
                 break
-        if len(model.output_shape) != 2:
+        if len(model.output_shape) != 2 and self.random.random() < 0.7:
             model.add(layers.Flatten())
         model.add(layers.Dense(int(self.random.integers(1, 6)), activation=self.ending))
+        self.is_functional = bool(self.random.random() < 0.3)
+        if self.is_functional:
+            model = keras.Model(model.inputs, model.outputs)
         fill(model, self.random)
         return model
 
@@ -91,16 +106,25 @@ class Case:
              optimizers.AdamW(0.01, epsilon=0.1, weight_decay=0.1), optimizers.RMSprop(0.01, epsilon=0.1),
              optimizers.SGD(0.05, weight_decay=0.1), optimizers.Adam(0.01, epsilon=0.1, amsgrad=True),
              optimizers.Nadam(0.01, epsilon=0.1)),
-            (optimizers.Lamb(0.01), optimizers.LossScaleOptimizer(optimizers.SGD(0.05))))
-        self.model.compile(optimizer, loss=self.loss, metrics=chosen)
+            (optimizers.Lamb(0.01), optimizers.LossScaleOptimizer(optimizers.SGD(0.05)), SGD(0.05), SGD(0.05)))
+        given = self.loss
+        if self.is_functional and not isinstance(given, list):
+            name = self.model.output_names[0]
+            given = self.pick("loss", (given, {name: given}), ({name + "x": given},))
+        self.model.compile(optimizer, loss=given, metrics=chosen)
 
     def any_targets(self) -> np.ndarray:
-        indices = self.random.integers(0, self.classes, EXAMPLES)
+        indices = self.random.integers(0, self.classes, (EXAMPLES, *self.model.output_shape[1:-1]))
         if isinstance(self.loss, keras.losses.SparseCategoricalCrossentropy):
             return indices.astype(any_of(self.random, (np.int32, np.int64, np.uint8, np.float32)))
         if isinstance(self.loss, keras.losses.CategoricalCrossentropy) and self.classes > 1:
             return np.eye(self.classes, dtype=np.float32)[indices]
-        return self.random.random(size=(EXAMPLES, self.classes)).astype(np.float32)
+        return self.random.random(size=(*indices.shape, self.classes)).astype(np.float32)
+
+    def any_weights(self) -> np.ndarray | None:
+        shape = self.pick("weights", (None, None, None, (EXAMPLES,), (EXAMPLES, 1)),
+                          ((EXAMPLES - 1,), (EXAMPLES, 2), (EXAMPLES,)))
+        return None if shape is None else self.random.random(size=shape).astype(np.float32)
 
     def vary_data(self) -> None:
         kind = self.pick("data", ("as it is", "as it is", "float64", "float16", "big-endian", "Fortran"),
@@ -129,8 +153,9 @@ class Case:
     def train_keras(self) -> dict[str, Any]:
         """What Keras finds, or the exception that it raises."""
         inputs = np.ascontiguousarray(self.inputs).astype(np.float32)
-        self.model.fit(inputs, self.targets, batch_size=EXAMPLES, epochs=EPOCHS, shuffle=False, verbose=0)
-        return {"logs": self.model.evaluate(inputs, self.targets, batch_size=EXAMPLES, verbose=0, return_dict=True),
+        common: dict[str, Any] = {"batch_size": EXAMPLES, "sample_weight": self.weights, "verbose": 0}
+        self.model.fit(inputs, self.targets, epochs=EPOCHS, shuffle=False, **common)
+        return {"logs": self.model.evaluate(inputs, self.targets, return_dict=True, **common),
                 "predictions": np.asarray(self.model.predict(inputs, verbose=0)),
                 "weights": [np.array(weight) for weight in weights_in_order(self.model)]}
 
@@ -147,9 +172,11 @@ def run(*command: object) -> str:
 class Differential(Scratch):
     def lockstep(self, case: Case, file: Path) -> dict[str, Any]:
         data = self.folder / "data.npz"
-        np.savez(data, x_train=case.inputs, y_train=case.targets, x_test=case.inputs, y_test=case.targets)
+        weights = {} if case.weights is None else {"sample_weight": case.weights, "sample_weight_test": case.weights}
+        np.savez(data, x_train=case.inputs, y_train=case.targets, x_test=case.inputs, y_test=case.targets, **weights)
         common = ("--data-dir", data, "--verbose", 0)
-        run(program("lockstep"), "train", "--model", file, *common, "--model-dir", self.folder / "out", "--epochs",
+        on_workers = () if case.workers == 1 else (MPIRUN, "-np", case.workers)
+        run(*on_workers, program("lockstep"), "train", "--model", file, *common, "--model-dir", self.folder / "out", "--epochs",
             EPOCHS, "--global-batch-size", EXAMPLES, "--save-as", "m.keras", "--backup-save-freq", "never")
         trained = self.folder / "out" / "m.keras"
         lines = run(program("lockstep"), "evaluate", "--model", trained, *common).splitlines()

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Bytes are pixels, which a step divides by 255; floats are used as they are.
+/// A step multiplies bytes by a scale of the model's or of --input-scale; floats are used as they are.
 using InputValues = std::variant<SharedArray<std::uint8_t>, SharedArray<float>>;
 
 /// Class indices, or dense targets.

@@ -53,6 +53,10 @@ std::uint64_t check_signature(const std::filesystem::path& name) {
   constexpr std::string_view signature("\x89HDF\r\n\x1a\n", 8);
   std::array<char, 8> begin{};
   stream.read(begin.data(), begin.size());
+  if (std::string_view(begin.data(), 4) == "PK\3\4") {
+    throw DataError(fmt::format("{} is a zip archive, as .keras files are; rename it to a name that ends in .keras",
+                                name.string()));
+  }
   if (stream.gcount() != static_cast<std::streamsize>(begin.size()) || signature != std::string_view(begin.data(), 8)) {
     throw DataError(
         fmt::format("{} is not an HDF5 file: its first 8 bytes are not HDF5's signature; save the model "
@@ -311,7 +315,9 @@ std::vector<float> Hdf5Reader::read_floats(const std::string& path, const Shape&
   const std::optional<Shape> found = shape_of(path, may_be_count);
   if (!found) fail(fmt::format("'{}' does not hold floating-point numbers", path));
   if (*found != shape) {
-    fail(fmt::format("'{}' has the shape {}, but the model needs {}", path, found->to_string(), shape.to_string()));
+    fail(fmt::format(
+        "'{}' has the shape {}, but the model needs {}; the file is damaged, or its weights are another model's", path,
+        found->to_string(), shape.to_string()));
   }
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const Hdf5Handle options(H5Dget_create_plist(dataset.get()), H5Pclose);

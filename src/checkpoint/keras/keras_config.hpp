@@ -48,7 +48,7 @@ enum class KerasVersion : std::uint8_t { two, three };
 /// model with several outputs, CompileOptions::outputs has all.
 [[nodiscard]] CompileState training_config_from_json(
     const std::string& text, const std::string& source = "training JSON", const DescribedOutputs& outputs = {},
-    UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
+    UnsupportedCompilation unsupported = UnsupportedCompilation::refuse, KerasVersion version = KerasVersion::three);
 
 /// Notes in `refusals` an optimizer of a file of Keras 2 that computes otherwise there: Nadam, and averages of weights,
 /// which Keras 3 begins with the first step's weights.

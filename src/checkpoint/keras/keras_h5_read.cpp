@@ -187,8 +187,8 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
   ModelData model{model_of_weights_from_json(*model_config, file.string(), version), {}, {}};
   model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
-    model.compile_state =
-        training_config_from_json(*training_config, file.string(), model.architecture, UnsupportedCompilation::note);
+    model.compile_state = training_config_from_json(*training_config, file.string(), model.architecture,
+                                                    UnsupportedCompilation::note, version);
     if (version == KerasVersion::two) refuse_rules_of_keras2(*model.compile_state, file.string());
     if (model.compile_state->refusals.optimizer.empty()) {
       read_optimizer_state(reader, model.architecture, *model.compile_state);

@@ -204,7 +204,7 @@ Architecture read_model(const ClassConfig& model, const Source& source) {
     }
     return architecture;
   } catch (const UsageError& error) {
-    throw DataError(source.name + " describes an invalid model: " + error.what());
+    throw DataError(source.name + " describes a model that Lockstep does not support: " + error.what());
   }
 }
 

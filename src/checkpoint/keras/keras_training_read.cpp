@@ -48,16 +48,26 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config, const s
   return *optimizer;
 }
 
-Optimizer read_optimizer(const json& value, const std::string& source) {
+/// Whether an optimizer of TensorFlow 2.10 or earlier computes otherwise than that of Keras 3: its RMSprop always, its
+/// Adagrad because it adds epsilon to the root.
+bool computes_otherwise_in_keras2(const Optimizer& optimizer) {
+  if (const auto* const adagrad = std::get_if<Adagrad>(&optimizer)) {
+    const Adagrad usual;  // whose accumulators make epsilon insignificant
+    return adagrad->epsilon > usual.epsilon || adagrad->initial_accumulator_value < usual.initial_accumulator_value;
+  }
+  return std::holds_alternative<RMSprop>(optimizer);
+}
+
+Optimizer read_optimizer(const json& value, const std::string& source, KerasVersion version) {
   ClassConfig described(value, source + ": the optimizer");
-  if (described.class_name.starts_with("Custom>"))
-    described.class_name.erase(0, 7);  // tf_keras' prefix for its optimizers
+  if (version == KerasVersion::two && described.class_name.starts_with("Custom>"))
+    described.class_name.erase(0, 7);  // its prefix for its own optimizers, too
   const std::string where = source + ": the optimizer " + described.class_name;
   ConfigReader config(*described.config, where);
   Optimizer optimizer = read_class(described, config, where);
   // These do not change the result.
   config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
-  if (std::holds_alternative<RMSprop>(optimizer) && config.find("decay") != nullptr) {
+  if (computes_otherwise_in_keras2(optimizer) && config.find("decay") != nullptr) {
     config.fail("is a legacy one (of TensorFlow 2.10 or earlier), which computes otherwise" +
                 std::string(compile_remedy));
   }
@@ -84,7 +94,8 @@ Reduction read_reduction(ConfigReader& config, bool is_given) {
               "one of them");
 }
 
-/// The only element of a list or dictionary with one for each output; other values as they are.
+/// The only element of a list or dictionary with one for each output; other values as they are. Keras ignores the key
+/// of a metric, and does not train with a loss of another output.
 const json& of_only_output(const json& value, const std::string& what, const std::string& source) {
   const bool is_dictionary = value.is_object() && !value.contains("class_name");
   if (!value.is_array() && !is_dictionary) return value;
@@ -127,6 +138,14 @@ bool names_loss(const ClassConfig& described) {
   }
   const bool is_alias = std::ranges::find(Traits::aliases, name) != Traits::aliases.end();
   return is_alias || name == Traits::class_name || name == Traits::function_name;
+}
+
+void require_loss_of_only_output(const json& value, const DescribedOutput& output, const std::string& source) {
+  if (!value.is_object() || value.contains("class_name") || value.size() != 1 || output.name.empty()) return;
+  if (const std::string key = value.begin().key(); key != output.name) {
+    throw DataError(fmt::format("{}: has a loss of the output '{}', but the model's output is '{}'{}", source, key,
+                                output.name, compile_remedy));
+  }
 }
 
 Loss read_loss(const json& value, const std::string& source) {
@@ -275,7 +294,8 @@ void read_metrics_by_output(const json& value, const std::string& source, const 
 }  // namespace
 
 CompileState training_config_from_json(const std::string& text, const std::string& source,
-                                       const DescribedOutputs& outputs, UnsupportedCompilation unsupported) {
+                                       const DescribedOutputs& outputs, UnsupportedCompilation unsupported,
+                                       KerasVersion version) {
   const json document = parse_json(text, source);
   ConfigReader config(document, source);
   CompileState training;
@@ -296,12 +316,13 @@ CompileState training_config_from_json(const std::string& text, const std::strin
           "has no optimizer (Keras leaves it out when it saves a model a second time); compile the model again before "
           "you save it");
     }
-    training.optimizer = read_optimizer(*optimizer, source);
+    training.optimizer = read_optimizer(*optimizer, source, version);
   });
   read_part(training.refusals.loss, [&] {
     const json* const loss = config.find("loss");
     if (loss == nullptr) config.fail("has no loss" + std::string(compile_remedy));
     if (!has_several) {
+      require_loss_of_only_output(*loss, outputs.all.front(), source);
       training.loss = read_loss(*loss, source);
       return;
     }

@@ -211,32 +211,36 @@ bool ZipReader::has(const std::string& member) const { return zip_name_locate(ar
 
 std::vector<std::byte> ZipReader::read(const std::string& member, std::size_t max_bytes) const {
   const zip_int64_t index = zip_name_locate(archive_.get(), member.c_str(), 0);
-  if (index < 0) fail(fmt::format("has no {}, so it is not a model file of Keras 3", member));
+  if (index < 0)
+    fail(fmt::format("has no {}, so it is no model file of Keras 3; write one with model.save(\"model.keras\")",
+                     member));
   const auto located = static_cast<zip_uint64_t>(index);
-  const std::string damaged = "is damaged: its " + member + " ";
+  const auto fail_damaged = [&](const std::string& how) {
+    fail("is damaged: its " + member + " " + how + "; use an earlier copy");
+  };
   zip_stat_t status;
   zip_stat_init(&status);
   constexpr zip_uint64_t sizes = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
   if (zip_stat_index(archive_.get(), located, 0, &status) != 0 || (status.valid & sizes) != sizes) {
-    fail(damaged + "has no size");
+    fail_damaged("has no size");
   }
   std::error_code error;
   const std::uintmax_t packed = std::min<std::uintmax_t>(status.comp_size, std::filesystem::file_size(name_, error));
   if (error || status.size > max_bytes || status.size / max_deflate_ratio > packed) {
-    fail(fmt::format("{}claims {} bytes, more than its compressed data can hold", damaged, status.size));
+    fail_damaged(fmt::format("claims {} bytes, more than its compressed data can hold", status.size));
   }
   const std::unique_ptr<zip_file_t, CloseMember> opened(zip_fopen_index(archive_.get(), located, 0));
-  if (opened == nullptr) fail(damaged + "cannot be decompressed (" + zip_strerror(archive_.get()) + ")");
+  if (opened == nullptr) fail_damaged(fmt::format("cannot be decompressed ({})", zip_strerror(archive_.get())));
   // One byte more than the size: libzip verifies the checksum only when a read reaches past the end.
   std::vector<std::byte> bytes(static_cast<std::size_t>(status.size) + 1);
   std::size_t done = 0;
   while (done < bytes.size()) {
     const zip_int64_t got = zip_fread(opened.get(), bytes.data() + done, bytes.size() - done);
-    if (got < 0) fail(damaged + "cannot be decompressed (" + zip_file_strerror(opened.get()) + ")");
+    if (got < 0) fail_damaged(fmt::format("cannot be decompressed ({})", zip_file_strerror(opened.get())));
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
-  if (done != status.size) fail(damaged + "does not have the size it claims");
+  if (done != status.size) fail_damaged("does not have the size it claims");
   bytes.resize(done);
   return bytes;
 }

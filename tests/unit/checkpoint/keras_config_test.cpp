@@ -85,7 +85,8 @@ TEST_CASE("Keras 2 configurations are read") {
       R"({"class_name": "SparseCategoricalCrossentropy", "config": {"reduction": "auto", "name": "x", "from_logits": true,
         "ignore_class": null, "fn": "sparse_categorical_crossentropy"}})",
       R"([[{"class_name": "MeanMetricWrapper", "config": {"name": "accuracy", "dtype": "float32",
-        "fn": "sparse_categorical_accuracy"}}]])"));
+        "fn": "sparse_categorical_accuracy"}}]])"),
+      "m.h5", {}, UnsupportedCompilation::refuse, KerasVersion::two);
   const auto& adam = std::get<Adam>(training.optimizer);
   CHECK(adam.beta_1 == 0.8);
   CHECK(static_cast<float>(adam.learning_rate.at(0)) == 0.001F);

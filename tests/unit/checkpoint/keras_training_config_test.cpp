@@ -337,3 +337,35 @@ TEST_CASE("losses and metrics of several outputs are lists, or dictionaries by n
   require_words(refusal(losses + R"(, "loss_weights": {"kind": 1})"), {"'price' has no number in loss_weights"});
   require_words(refusal(losses + R"(, "metrics": ["mae"])"), {"metrics", "2 outputs"});
 }
+
+TEST_CASE("optimizers of a user or of TensorFlow 2.10 are not taken for those of Keras 3") {
+  const std::string none = message_of<DataError>([] {});
+  const auto read = [](const std::string& optimizer, KerasVersion version) {
+    return message_of<DataError>([&] {
+      (void)training_config_from_json(training_of(optimizer, mse), "m.h5", {}, UnsupportedCompilation::refuse, version);
+    });
+  };
+  const std::string own = R"({"class_name": "Custom>SGD", "config": {"learning_rate": 0.1}})";
+  require_words(read(own, KerasVersion::three), {"m.h5", "Custom>SGD", "is not one of"});
+  CHECK(read(own, KerasVersion::two) == none);  // tf_keras writes its own so, too
+  const auto adagrad = [](const std::string& rest) {
+    return R"({"class_name": "Adagrad", "config": {"learning_rate": 0.1)" + rest + "}}";
+  };
+  CHECK(read(adagrad(R"(, "decay": 0.0, "initial_accumulator_value": 0.1, "epsilon": 1e-07)"), KerasVersion::two) ==
+        none);
+  CHECK(read(adagrad(R"(, "epsilon": 0.5)"), KerasVersion::two) == none);
+  for (const char* rest : {R"(, "decay": 0.0, "epsilon": 0.5)", R"(, "decay": 0.0, "initial_accumulator_value": 0.0)"})
+    require_words(read(adagrad(rest), KerasVersion::two), {"Adagrad", "legacy"});
+}
+
+TEST_CASE("a loss of another output is refused") {
+  const std::string none = message_of<DataError>([] {});
+  const Tensor input = Input({4});
+  const Functional model(input, Dense(1, {.name = "price"})(input));
+  const auto read = [&](const std::string& key) {
+    return message_of<DataError>(
+        [&] { (void)training_config_from_json(training_of(sgd, "{\"" + key + R"(": "mse"})"), "m.h5", model); });
+  };
+  CHECK(read("price") == none);
+  require_words(read("cost"), {"m.h5", "'cost'", "'price'"});
+}

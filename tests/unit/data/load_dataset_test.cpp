@@ -184,6 +184,9 @@ TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
   }
   CHECK(load_with("X_Val").ends_with(":X_Val would not be used; rename it to x_val, or leave it out"));
   CHECK(lacking(load_with("ids"), {":ids, which has as many entries as x_train, would not be used"}) == "");
+  CHECK(load_with("sample_weight_val")
+            .ends_with(
+                ":sample_weight_val would not be used, because there is no x_val; add it, or leave the weights out"));
 }
 
 TEST_CASE("an array with as many entries as there are examples is not dropped", "[load_dataset]") {
@@ -196,7 +199,10 @@ TEST_CASE("an array with as many entries as there are examples is not dropped", 
   const Bytes four = npy(npy_dictionary("|u1", "(4,)"), counting(4));
   CHECK(lacking(load_with({{"sample_wts.npy", six}}),
                 {":sample_wts, which has as many entries as x_train, would not be used", "or leave it out"}) == "");
-  CHECK(lacking(load_with({{"images.npy", four}, {"labels.npy", four}}),
+  CHECK(load_with({{"classes.npy", four}, {"weather.npy", four}}).empty());
+  CHECK(lacking(message_of<DataError>([&] {
+                  (void)load_npz({{"images.npy", four}, {"labels.npy", four}});
+                }),
                 {":labels, which has as many entries as images,"}) == "");
   CHECK(load_with({{"colours.npy", four}}).empty());
   CHECK(load_with({{"scalar.npy", npy(npy_dictionary("|u1", "()"), counting(1))}}).empty());

@@ -105,15 +105,19 @@ TEST_CASE("two members of one name are refused", "[npz]") {
   for (auto at = twice.begin(); (at = std::search(at, twice.end(), from.begin(), from.end())) != twice.end();)
     *at = 'x';
   check_archive_refused(twice, "two members x_train.npy");
+  check_archive_refused(zip_archive({{"x_train", content}, {"x_train.npy", content}}, false),
+                        "two members x_train.npy");
 }
 
 TEST_CASE("unsupported NumPy headers are rejected", "[npz]") {
   check_header_refused(npy_dictionary("<c8", "(3,)"), "type '<c8', but the supported types");
+  check_header_refused(npy_dictionary("<c8", "(3,)"), "its real part, x.real");
   check_header_refused(npy_dictionary("<f16", "(3,)"), "astype('float32')");
   check_header_refused(npy_dictionary(">i3", "(3,)"), "type '>i3'");
   check_header_refused(npy_dictionary("<U8", "(3,)"), "[classes.index(label) for label in y]");
   check_header_refused(npy_dictionary("|O", "(3,)"), "numpy.stack");
-  check_header_refused("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (3,)}", "a string in quotes");
+  check_header_refused("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (3,)}",
+                       "is a structured array; make one array of its fields");
   check_header_refused("{'descr': '|u1', 'fortran_order': Maybe, 'shape': (2, 3)}", "True or False");
   check_header_refused("{'descr': '|u1', 'shape': (6,)}", "'descr', 'fortran_order' and 'shape'");
   check_header_refused("{'descr': '|u1', 'descr': '|u1', 'shape': (6,)}", "once");
@@ -128,7 +132,7 @@ TEST_CASE("unsupported NumPy headers are rejected", "[npz]") {
   check_header_refused("{", "a string in quotes");
   check_header_refused(std::string(80, '\xFF'), "'{'");
   check_header_refused(npy_dictionary("|u1", "(99999999999999999999999999,)"), "at most 2^40");
-  check_header_refused(npy_dictionary("|u1", "(1,1,1,1,1,1,1,1,1)"), "at most 8 dimensions");
+  check_header_refused(npy_dictionary("|u1", "(1,1,1,1,1,1,1,1,1)"), "more than 8 dimensions; reshape it");
 }
 
 TEST_CASE("NumPy sizes are checked against the file size", "[npz]") {

@@ -366,6 +366,7 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
   CHECK(find("LOCKSTEP_BATCH_SIZE") == "LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?");
   CHECK(find("LOCKSTEP_MODEL_DIRECTORY") == "LOCKSTEP_MODEL_DIRECTORY; did you mean LOCKSTEP_MODEL_DIR?");
   CHECK(find("LOCKSTEPS_EPOCHS") == "LOCKSTEPS_EPOCHS; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("LOCKSTEP_epochs") == "LOCKSTEP_epochs; did you mean LOCKSTEP_EPOCHS?");
   CHECK(find("lockstep_epochs") == "lockstep_epochs; did you mean LOCKSTEP_EPOCHS?");
   CHECK(find("NUM_TRAIN_EPOCHS") == "NUM_TRAIN_EPOCHS; did you mean NUM_TRAIN_EPOCH?");
   CHECK(find("BATCHSIZE") == "BATCHSIZE; did you mean BATCH_SIZE?");
