@@ -255,7 +255,7 @@ class DatasetArchive {
                       file_, key, weights.shape.to_string(), split));
     }
     data.sample_weights = to_floats(weights);
-    data.has_flat_weights = weights.shape.rank() == 1;
+    data.axes_of_weights = weights.shape.rank();
   }
 
   NpzArchive npz_;

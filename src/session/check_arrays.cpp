@@ -159,12 +159,15 @@ void check_indices(const Dataset& data, const Architecture& model, double input_
   }
 }
 
+/// Losses have the axes of outputs without the last one.
 void check_weights(const Dataset& data, const Shape& output) {
-  if (!data.has_flat_weights || output.rank() < 2) return;
+  if (data.axes_of_weights == 0 || output.rank() < 2 || data.axes_of_weights == output.rank()) return;
+  const bool fits_as_column = output.rank() == 2;
   throw DataError(
-      fmt::format("the sample weights of {} have the shape (n,), which Keras 3 does not apply to outputs of shape {}; "
-                  "save them with the shape (n, 1): weights[:, None]",
-                  data.source, output.to_string()));
+      fmt::format("Keras 3 does not apply the sample weights of {}, of shape {}, to outputs of shape {}; {}",
+                  data.source, data.axes_of_weights == 1 ? "(n,)" : "(n, 1)", output.to_string(),
+                  fits_as_column ? "save them with the shape (n, 1): weights[:, None]"
+                                 : "leave them out, or make the outputs vectors"));
 }
 
 /// Throws UsageError or DataError unless an output's targets suit it.

@@ -53,8 +53,8 @@ struct Dataset {
   /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
   /// Empty: all are 1.
   SharedArray<float> sample_weights;
-  /// They were given with the shape (n,), which Keras 3 applies to the last axis of losses of several axes.
-  bool has_flat_weights = false;
+  /// Of the array from which they were read, which Keras 3 aligns with the last axes of losses; 0: there is none.
+  std::size_t axes_of_weights = 0;
   bool is_refilled = false;  ///< other values replace these between epochs, so they do not identify the data
 
   /// The first input and the first target: of a model that has one of each, the only ones.
