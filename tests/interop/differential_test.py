@@ -177,7 +177,7 @@ class Differential(Scratch):
         common = ("--data-dir", data, "--verbose", 0)
         on_workers = () if case.workers == 1 else (MPIRUN, "-np", case.workers)
         run(*on_workers, program("lockstep"), "train", "--model", file, *common, "--model-dir", self.folder / "out", "--epochs",
-            EPOCHS, "--global-batch-size", EXAMPLES, "--save-as", "m.keras", "--backup-save-freq", "never")
+            EPOCHS, "--global-batch-size", EXAMPLES, "--batch-norm-replicas", 1, "--save-as", "m.keras", "--backup-save-freq", "never")
         trained = self.folder / "out" / "m.keras"
         lines = run(program("lockstep"), "evaluate", "--model", trained, *common).splitlines()
         run(program("lockstep"), "predict", "--model", trained, *common, "--output", self.folder / "out.npy")
