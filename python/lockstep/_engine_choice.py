@@ -22,6 +22,7 @@ _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
 _SUM_TOLERANCE = 1e-3  # of float16 targets
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
+_OF_VECTORS = ("categoricalcrossentropy", "categoricalfocalcrossentropy", "categoricalhinge")
 _BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
 _PASSES = (  # layers that return their input or its elements, at least where they do not train
     keras.layers.ActivityRegularization,
@@ -192,16 +193,20 @@ def _tensorflow_takes_for_1(model: Any, targets: Any) -> str | None:
 class _Crossentropy(NamedTuple):
     activation: str  # that makes its probabilities
     is_focal: bool
-    is_sparse: bool  # it takes class indices
+
+
+def _name_of(compared: Any) -> str:
+    """Return the class or function of a loss or metric, in lower case without underscores."""
+    name = compared if isinstance(compared, str) else getattr(compared, "__name__", type(compared).__name__)
+    return str(name).lower().replace("_", "")
 
 
 def _crossentropy_of(compared: Any) -> _Crossentropy | None:
     """Return what matters of a loss or metric; None if it is no crossentropy."""
-    name = compared if isinstance(compared, str) else getattr(compared, "__name__", type(compared).__name__)
-    name = name.lower().replace("_", "")
+    name = _name_of(compared)
     if name not in _CATEGORICAL + _BINARY:
         return None
-    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", "focal" in name, "sparse" in name)
+    return _Crossentropy("softmax" if name in _CATEGORICAL else "sigmoid", "focal" in name)
 
 
 def _differs(crossentropy: _Crossentropy, role: str, last: str, is_direct: bool) -> bool:
@@ -257,12 +262,15 @@ def other_epsilon() -> str | None:
 
 
 def _compares_vectors_with_indices(model: Any, y: Any) -> bool:
-    """Return whether a loss takes a vector for each example, but `y` holds class indices."""
-    if len(model.outputs) != 1 or holds_arrays(y) or model.outputs[0].shape[-1] == 1:
-        return False
-    crossentropy = _crossentropy_of(_losses(model, 1)[0])
-    takes_vectors = crossentropy is not None and crossentropy.activation == "softmax" and not crossentropy.is_sparse
-    return takes_vectors and np.shape(y)[1:] in ((), (1,))
+    """Return whether a loss takes a vector for each example, but its targets are class indices."""
+    targets = y if isinstance(y, (dict, list, tuple)) and holds_arrays(y) else [y]
+    if isinstance(targets, dict):
+        targets = [targets.get(name) for name in model.output_names]
+    for output, loss, target in zip(model.outputs, _losses(model, len(model.outputs)), targets, strict=False):
+        is_index = target is not None and np.shape(target)[1:] in ((), (1,)) and output.shape[-1] != 1
+        if is_index and _name_of(loss) in _OF_VECTORS:
+            return True
+    return False
 
 
 def _penalizes_zeros(model: Any) -> bool:

@@ -97,6 +97,7 @@ void with_test_set(const Work& work) {
 Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSettings& settings, const Options& options,
                          const std::filesystem::path& file, bool tells_scale) {
   Dataset test;
+  bool made_one_hot = false;
   std::optional<std::uint64_t> iterations;
   Model model = strategy.load_model(file, [&](const Architecture& architecture, const auto& saved) {
     if (saved) iterations = saved->saved_iterations;
@@ -105,7 +106,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
     with_test_set([&] {
       test = load_test_data(options.data_dir, array_names(architecture));
       check_inputs(test, options, architecture);
-      convert_targets(test, compile_options, architecture);
+      made_one_hot = convert_targets(test, compile_options, architecture);
     });
     return compile_options;
   });
@@ -119,6 +120,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
   if (tells_scale && model.is_chief()) {
     tell_scale(file, model.architecture(), iterations, test, options);
     warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    if (made_one_hot) warn_of_one_hot();
   }
   return found;
 }

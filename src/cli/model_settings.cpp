@@ -328,6 +328,10 @@ bool convert_targets(Dataset& data, const CompileOptions& options, const Archite
   return made_one_hot;
 }
 
+void warn_of_one_hot() {
+  log_warning("class indices become one-hot vectors for the loss; Keras refuses them, or compares them otherwise");
+}
+
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {
   check_example_shapes(data, model);
   const auto is_one = [](double scale) { return scale == 1; };

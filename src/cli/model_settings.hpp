@@ -33,7 +33,7 @@ struct ModelSettings {
 
 /// Throws UsageError if --model is missing.
 void require_model(const ModelSettings& settings, const std::string& program);
-/// Throws UsageError if the model has random weights: its file has none, and --initial-weights names no other.
+/// Throws UsageError if the model's file is .json, which holds no weights, and --initial-weights names no other.
 void require_weights(const ModelSettings& settings, const Options& options);
 
 /// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Another loss without metrics of
@@ -74,6 +74,7 @@ void warn_of_backends(const CompileOptions& options, const Architecture& model, 
 /// class that the model lacks, UsageError if the outputs are not one vector of classes. Returns whether it made one-hot
 /// vectors, which Keras leaves to the user.
 bool convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model);
+void warn_of_one_hot();
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.
 [[nodiscard]] std::string describe(const Logs& logs, const std::string& prefix = "", const char* separator = ", ");

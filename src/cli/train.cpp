@@ -189,7 +189,7 @@ void train(std::span<const std::string> args) {
   if (strategy.is_chief()) {
     warn_of_second_scale(options, model.architecture());
     warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
-    if (made_one_hot) log_warning("class indices become one-hot vectors for the loss, which Keras would refuse");
+    if (made_one_hot) warn_of_one_hot();
   }
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
 

@@ -48,9 +48,9 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
 /// What a crossentropy that is not focal says of itself.
 struct Crossentropy {
   ActivationFunction probabilities_of;  ///< makes its probabilities of logits
-  bool from_logits;
-  bool clips_probabilities;
-  bool takes_classes;
+  bool from_logits = false;
+  bool clips_probabilities = false;
+  bool takes_classes = false;
 };
 [[nodiscard]] std::optional<Crossentropy> crossentropy_of(const Loss& loss) noexcept;
 

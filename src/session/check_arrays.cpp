@@ -159,15 +159,18 @@ void check_indices(const Dataset& data, const Architecture& model, double input_
   }
 }
 
-/// Losses have the axes of outputs without the last one.
-void check_weights(const Dataset& data, const Shape& output) {
-  if (data.axes_of_weights == 0 || output.rank() < 2 || data.axes_of_weights == output.rank()) return;
-  const bool fits_as_column = output.rank() == 2;
+/// Losses have the axes of outputs without the last one, which Keras drops first if it is 1 and targets lack it.
+void check_weights(const Dataset& data, const TargetArray& target, const Shape& output) {
+  const bool has_dense_targets = std::holds_alternative<SharedArray<float>>(target.values);
+  const std::size_t rank = has_dense_targets ? std::min(output.rank(), target.shape.rank()) : output.rank();
+  if (data.axes_of_weights == 0 || rank < 2 || data.axes_of_weights == rank) return;
+  const bool fits_as_column = rank == 2;
   throw DataError(
-      fmt::format("Keras 3 does not apply the sample weights of {}, of shape {}, to outputs of shape {}; {}",
+      fmt::format("Keras 3 aligns the sample weights of {}, of shape {}, with the last axes of the loss, not with the "
+                  "examples, because the outputs have the shape {}; {}",
                   data.source, data.axes_of_weights == 1 ? "(n,)" : "(n, 1)", output.to_string(),
                   fits_as_column ? "save them with the shape (n, 1): weights[:, None]"
-                                 : "leave them out, or make the outputs vectors"));
+                                 : "leave them out, or end the model with Flatten()"));
 }
 
 /// Throws UsageError or DataError unless an output's targets suit it.
@@ -277,7 +280,7 @@ void check_data(const Dataset& data, const Architecture& model, std::span<const 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TargetArray& array = array_of_output(data, model, i);
     check_target(data, array, outputs[i], model.output_shape(i));
-    check_weights(data, model.output_shape(i));
+    check_weights(data, array, model.output_shape(i));
     classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).elements();
   }
   data.validate(classes);

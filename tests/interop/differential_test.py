@@ -17,6 +17,7 @@ import math
 import subprocess
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import support
@@ -215,6 +216,37 @@ class Differential(Scratch):
         self.assert_close(found["predictions"], expected["predictions"],
                           float(np.abs(expected["predictions"]).max()), "predictions")
         return "equal"
+
+    def test_layers_of_a_frozen_base_that_are_trainable_train(self) -> None:
+        random = np.random.default_rng(5)
+        data = SimpleNamespace(inputs=random.normal(size=(EXAMPLES, 6)).astype(np.float32), weights=None, workers=1,
+                               targets=random.normal(size=(EXAMPLES, 2)).astype(np.float32))
+        for kind in ("Functional", "Sequential", "flat Functional"):  # of "flat Sequential" Keras forgets the flag
+            given = keras.Input((6,))
+            chain = [layers.Dense(5, activation="tanh", name="d1"), layers.Dense(4, name="d2", kernel_regularizer="l2"),
+                     layers.BatchNormalization(name="bn")]
+            base = keras.Sequential([given, *chain])
+            if kind.endswith("Functional"):
+                base = keras.Model(given, chain[2](chain[1](chain[0](given))))
+            base.trainable = False
+            chain[1].trainable = True
+            model = base
+            if not kind.startswith("flat"):
+                chain[2].trainable = True
+                model = keras.Model(given, layers.Dense(2, name="top")(base(given)))
+            else:
+                data.targets = random.normal(size=(EXAMPLES, 4)).astype(np.float32)
+            model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError())
+            for form in (".keras", ".h5"):
+                with self.subTest(kind, form=form):
+                    file = self.folder / f"frozen{form}"
+                    model.save(file)
+                    found = self.lockstep(data, file)
+                    before = model.get_weights()
+                    model.fit(data.inputs, data.targets, batch_size=EXAMPLES, epochs=EPOCHS, shuffle=False, verbose=0)
+                    for ours, theirs in zip(found["weights"], weights_in_order(model), strict=True):
+                        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+                    model.set_weights(before)
 
     def test_lockstep_refuses_or_equals_keras(self) -> None:
         done = set()

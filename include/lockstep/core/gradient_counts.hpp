@@ -18,7 +18,7 @@ struct GradientCounts {
   std::uint64_t dropped = 0;                                    ///< gradients that came too late for their step
 
   void add_applied(std::uint64_t staleness) noexcept {
-    const auto bound = std::lower_bound(bounds.begin(), bounds.end(), staleness);
+    const auto* const bound = std::lower_bound(bounds.begin(), bounds.end(), staleness);
     ++by_staleness[static_cast<std::size_t>(bound - bounds.begin())];
     total_staleness += staleness;
   }

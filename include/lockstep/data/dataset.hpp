@@ -53,7 +53,7 @@ struct Dataset {
   /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
   /// Empty: all are 1.
   SharedArray<float> sample_weights;
-  /// Of the array from which they were read, which Keras 3 aligns with the last axes of losses; 0: there is none.
+  /// How many axes the array of sample weights had, 1 or 2; 0: they are not from a file.
   std::size_t axes_of_weights = 0;
   bool is_refilled = false;  ///< other values replace these between epochs, so they do not identify the data
 

@@ -17,6 +17,7 @@ struct NestedModel {
 
   std::shared_ptr<const Architecture> model;  ///< never null
   std::string name;                           ///< the model's, unless it is automatic
+  bool trainable = true;  ///< Keras' flag of the model itself; what is trained follows from those of its layers
 };
 
 }  // namespace lockstep

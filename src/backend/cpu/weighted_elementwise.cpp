@@ -13,7 +13,8 @@ namespace {
 
 struct PReLUFormula {
   static float value(float x, float w) { return x > 0 ? x : w * x; }
-  static float by_input(float x, float w) { return x > 0 ? 1.0F : w; }
+  /// Keras subtracts w * relu(-x) from relu(x), so the derivative at 0 is 0.
+  static float by_input(float x, float w) { return x > 0 ? 1.0F : x < 0 ? w : 0.0F; }
   static float by_weight(float x) { return x > 0 ? 0.0F : x; }
 };
 

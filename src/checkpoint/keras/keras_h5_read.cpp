@@ -136,7 +136,11 @@ std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std
   std::size_t first = 0;
   std::size_t next = 0;
   for (const LayerInfo& layer : architecture.layers()) {
-    for (const std::size_t parameter : listed_order(layer)) {
+    std::vector<std::size_t> order = listed_order(layer);
+    // Keras lists no weights of a model that is not trainable first, even if some of its layers are.
+    const auto* const nested = std::get_if<NestedModel>(&layer.layer);
+    if (nested != nullptr && !nested->trainable) std::ranges::sort(order);
+    for (const std::size_t parameter : order) {
       NamedTensor& weight = weights[first + parameter];
       weight.values = reader.read_floats(paths[next++], weight.shape);
     }

@@ -120,14 +120,17 @@ void check_axes(ConfigReader& config, const LayerInfo& info) {
 bool is_functional(const std::string& class_name) { return class_name == "Functional" || class_name == "Model"; }
 bool is_model(const std::string& class_name) { return is_functional(class_name) || class_name == "Sequential"; }
 
-Architecture read_model(const ClassConfig& model, const Source& source);
+enum class Place { outermost, nested };
+Architecture read_model(const ClassConfig& model, const Source& source, Place place = Place::outermost);
 
 Layer read_layer(const ClassConfig& layer, const Source& source, std::size_t index) {
   if (!is_model(layer.class_name)) return LayerReader(layer, source, index).read();
   const std::string where = fmt::format("{}: layer {} ({})", source.name, index, layer.class_name);
   const std::string name = ConfigReader(*layer.config, where).text("name");
   const std::string within = fmt::format("{}: layer '{}' ({})", source.name, name, layer.class_name);
-  return NestedModel(read_model(layer, {within, source.initializers}));
+  NestedModel nested(read_model(layer, {within, source.initializers}, Place::nested));
+  nested.trainable = ConfigReader(*layer.config, where).boolean("trainable", true);
+  return nested;
 }
 
 /// The layers of a Sequential model, beginning with the Input, which Keras omits if the model was built without one.
@@ -160,7 +163,24 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const S
   return layers;
 }
 
-Architecture read_model(const ClassConfig& model, const Source& source) {
+/// Freezes the weights of an outermost model whose own flag says so. Keras lets each BatchNormalization look at its own
+/// flag only, and forgets that of a Sequential model in a file.
+void freeze(Architecture& architecture, bool has_graph, const std::string& source) {
+  const Architecture flat = architecture.flattened();
+  for (const LayerInfo& layer : flat.layers()) {
+    const bool is_normalization = std::holds_alternative<BatchNormalization>(layer.layer);
+    if (!is_trainable(layer.layer) || layer.parameters.empty() || (has_graph && !is_normalization)) continue;
+    throw DataError(
+        fmt::format("{}: the model is not trainable, but its layer '{}' ({}) is, so {}; set the layer's trainable to "
+                    "False, or the model's to True before those of its layers",
+                    source, layer.name, layer.class_name,
+                    has_graph ? "Keras would update its moving averages and nothing else"
+                              : "Keras would train it only after it has read the file"));
+  }
+  architecture.set_trainable(false);
+}
+
+Architecture read_model(const ClassConfig& model, const Source& source, Place place) {
   const bool has_graph = is_functional(model.class_name);
   ConfigReader config(*model.config, source.name);
   const std::string name = config.text("name", has_graph ? "functional" : "sequential");
@@ -183,14 +203,15 @@ Architecture read_model(const ClassConfig& model, const Source& source) {
   } else {
     graph.layers = read_chain(*entries, config, source, described);
   }
-  const bool trains_any = config.boolean("trainable", true);
+  // Setting a model's flag sets those of its layers, which count; only the outermost model's counts as well.
+  const bool is_frozen = !config.boolean("trainable", true) && place == Place::outermost;
   config.ignore({"dtype", "build_input_shape"});  // each layer has its own dtype
   config.reject_unread_keys();
 
   try {
     Architecture architecture =
         has_graph ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
-    if (!trains_any) architecture.set_trainable(false);
+    if (is_frozen) freeze(architecture, has_graph, source.name);
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };

@@ -117,14 +117,20 @@ std::vector<const json*> by_output(const json& value, const DescribedOutputs& ou
     throw DataError(fmt::format("{}: the {} are not a list with one entry for each of the model's {} outputs{}", source,
                                 what, outputs.all.size(), compile_remedy));
   }
-  std::size_t known = 0;
+  std::vector<std::string> names;
   for (const DescribedOutput& output : outputs.all) {
     const auto entry = value.find(output.name);
     found.push_back(entry == value.end() ? nullptr : &*entry);
-    known += entry == value.end() ? 0 : 1;
+    names.push_back(output.name);
   }
-  if (known == value.size()) return found;
-  throw DataError(fmt::format("{}: has {} of outputs that the model lacks{}", source, what, compile_remedy));
+  for (const auto& [key, entry] : value.items()) {
+    if (std::ranges::find(names, key) != names.end()) continue;
+    throw DataError(
+        fmt::format("{}: has {} of the output '{}', which the model lacks; compile the model with those of its "
+                    "outputs, {}",
+                    source, what, key, join_words(names)));
+  }
+  return found;
 }
 
 template <typename T>
@@ -143,8 +149,10 @@ bool names_loss(const ClassConfig& described) {
 void require_loss_of_only_output(const json& value, const DescribedOutput& output, const std::string& source) {
   if (!value.is_object() || value.contains("class_name") || value.size() != 1 || output.name.empty()) return;
   if (const std::string key = value.begin().key(); key != output.name) {
-    throw DataError(fmt::format("{}: has a loss of the output '{}', but the model's output is '{}'{}", source, key,
-                                output.name, compile_remedy));
+    throw DataError(fmt::format(
+        "{}: has a loss of the output '{}', but the model's output is '{}'; compile the model with that name, "
+        "or with the loss alone, or give --loss",
+        source, key, output.name));
   }
 }
 
@@ -274,8 +282,9 @@ void read_loss_weights(const json& value, const std::string& source, const Descr
   const std::vector<const json*> weights = by_output(value, outputs, "loss_weights", source);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] == nullptr || !weights[i]->is_number()) {
-      throw DataError(fmt::format("{}: the output '{}' has no number in loss_weights{}", source, outputs.all[i].name,
-                                  compile_remedy));
+      throw DataError(
+          fmt::format("{}: the output '{}' has no number in loss_weights; give it one, such as 1, in model.compile()",
+                      source, outputs.all[i].name));
     }
     read[i].loss_weight = weights[i]->get<double>();
   }

@@ -332,7 +332,7 @@ TEST_CASE("losses and metrics of several outputs are lists, or dictionaries by n
   require_words(refusal(R"("loss": ["mse"])"), {"losses", "2 outputs", "compile the model"});
   require_words(refusal(R"("loss": ["mse", null])"), {"'price' has no loss"});
   require_words(refusal(R"("loss": {"kind": "mse"})"), {"'price' has no loss"});
-  require_words(refusal(R"("loss": {"kind": "mse", "price": "mse", "more": "mse"})"), {"losses of outputs"});
+  require_words(refusal(R"("loss": {"kind": "mse", "price": "mse", "more": "mse"})"), {"losses of the output 'more'"});
   require_words(refusal(losses + R"(, "loss_weights": [1])"), {"loss_weights", "2 outputs"});
   require_words(refusal(losses + R"(, "loss_weights": {"kind": 1})"), {"'price' has no number in loss_weights"});
   require_words(refusal(losses + R"(, "metrics": ["mae"])"), {"metrics", "2 outputs"});
