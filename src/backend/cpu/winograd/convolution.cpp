@@ -79,8 +79,10 @@ class WinogradForward final : public Kernel {
     const bool is_partial = produces_partial_sum(scope.graph, scope.operation);
     input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, source),
               scope.value<void>(scope.operation.input), source, true};
+    TensorSpec output = scope.output();
+    output.type = output_type_;  // float32 for a partial sum
     output_ = {
-        scope.dnnl, stored_as(scope.output(), problem.output(), scope.num_examples, result),
+        scope.dnnl, stored_as(output, problem.output(), scope.num_examples, result),
         is_partial ? scope.weights_gradient(*scope.operation.partial_sum) : scope.value<void>(scope.operation.output),
         result, false};
     if (is_partial) return;

@@ -41,23 +41,27 @@ struct Geometry {
   [[nodiscard]] static constexpr std::int64_t padded_stride(std::int64_t elements) noexcept { return elements + 16; }
 };
 
+// NOLINTBEGIN(google-explicit-constructor): pointers to elements of either type are images
+
 /// Images of float32 or of bfloat16.
 struct Images {
-  Images(float* images) : data(images) {}                        // NOLINT(google-explicit-constructor)
-  Images(BFloat16* images) : data(images), is_bfloat16(true) {}  // NOLINT(google-explicit-constructor)
+  Images(float* images) : data(images) {}
+  Images(BFloat16* images) : data(images), is_bfloat16(true) {}
 
   void* data;
   bool is_bfloat16 = false;
 };
 struct ConstImages {
   ConstImages() = default;
-  ConstImages(const float* images) : data(images) {}                        // NOLINT(google-explicit-constructor)
-  ConstImages(const BFloat16* images) : data(images), is_bfloat16(true) {}  // NOLINT(google-explicit-constructor)
+  ConstImages(const float* images) : data(images) {}
+  ConstImages(const BFloat16* images) : data(images), is_bfloat16(true) {}
   ConstImages(const Images& images) : data(images.data), is_bfloat16(images.is_bfloat16) {}
 
   const void* data = nullptr;
   bool is_bfloat16 = false;
 };
+
+// NOLINTEND(google-explicit-constructor)
 
 /// What the output transform does to results before it writes them.
 struct Epilogue {
