@@ -4,9 +4,9 @@
 // channels and maps of 3 to 56. They hold for the work that winograd_work() counts. Other ordinary convolutions and few
 // channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary
 // ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction
-// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but ordinary convolutions in bfloat16 on Zen 4, where they
-// take half of float32's time. Intel's bfloat16 vectors reach a third of that, also without AMX; all CPUs choose by the
-// same rows nevertheless, so that ranks on AMD and Intel take the same kernels (see slow_bfloat16_vectors).
+// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but ordinary convolutions in bfloat16 on Zen 4, where
+// they take half of float32's time. Intel's bfloat16 vectors reach a third of that, also without AMX; all CPUs choose
+// by the same rows nevertheless, so that ranks on AMD and Intel take the same kernels (see slow_bfloat16_vectors).
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
