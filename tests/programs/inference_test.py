@@ -20,8 +20,8 @@ class InferenceTest(ModelFileTest):
         self.assertEqual(list(self.cwd.iterdir()), [], "evaluating leaves nothing")
         self.assert_fails(self.use("evaluate", "--model", self.plain, "--initial-weights", first), USAGE, "give --loss,")
         for command in ("evaluate", "predict"):
-            ended = self.use(command, "--model", self.plain)
-            self.assert_fails(ended, USAGE, f"{self.plain} holds no weights; give --initial-weights FILE")
+            refused = self.use(command, "--model", self.plain)
+            self.assert_fails(refused, USAGE, f"{self.plain} holds no weights; give --initial-weights FILE")
         with_loss = self.use("evaluate", "--model", self.plain, "--loss", "sparse_categorical_crossentropy",
                              "--initial-weights", first, "--verbose", 0)
         self.assertEqual(with_loss.stdout, ended.stdout)
