@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -35,14 +36,15 @@ std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& n
     if (has_wrapped || wide[i] < std::numeric_limits<std::int32_t>::min() ||
         wide[i] > std::numeric_limits<std::int32_t>::max()) {
       throw DataError(fmt::format(
-          "label {} of {} is {}, which does not fit into 32 bits; correct it, or, if it is no class, save the targets "
-          "as "
-          "floats",
+          "label {} of {} is {}, which does not fit into 32 bits; correct it, or, if it is no class, "
+          "save the targets as floats",
           i, name, has_wrapped ? fmt::to_string(static_cast<std::uint64_t>(wide[i])) : fmt::to_string(wide[i])));
     }
   }
   return {wide.begin(), wide.end()};
 }
+
+constexpr std::array splits{"train", "test", "val"};
 
 /// The arrays that a command reads: to train, to evaluate, or to predict.
 enum class Wanted { all, test, test_inputs };
@@ -129,7 +131,7 @@ class DatasetArchive {
     if (wanted == Wanted::test_inputs) return keys_of("x_test", names_.inputs);
     std::vector<std::string> known;
     std::vector<std::string> weights;
-    for (const char* split : {"train", "test", "val"}) {
+    for (const char* split : splits) {
       if (wanted == Wanted::test && split != std::string_view("test")) continue;
       const std::vector<std::string> keys = keys_of(split);
       known.insert(known.end(), keys.begin(), keys.end());
@@ -175,7 +177,7 @@ class DatasetArchive {
   void refuse_name_of_one(const std::string& key, const std::string& prefix, const char* what,
                           const std::vector<std::string>& names) const {
     if (names.size() < 2) return;
-    for (const char* split : {"train", "test", "val"}) {
+    for (const char* split : splits) {
       if (key != prefix + split) continue;
       throw DataError(fmt::format("{}:{} would not be used, because the model has the {}s {}; name the arrays {}",
                                   file_, key, what, join_words(names, "and"), join_words(keys_of(key, names), "and")));
@@ -184,7 +186,7 @@ class DatasetArchive {
 
   /// Refuses weights of examples that are not there.
   void require_examples_of(const std::string& key) const {
-    for (const char* split : {"train", "test", "val"}) {
+    for (const char* split : splits) {
       if (key != weights_key(split) || has(split)) continue;
       throw DataError(fmt::format("{}:{} would not be used, because there is no x_{}; add it, or leave the weights out",
                                   file_, key, split));

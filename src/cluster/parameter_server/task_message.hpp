@@ -32,7 +32,7 @@ enum class ModelMessageKind : std::uint16_t {
   round_end = 72,  ///< server 0 to worker: there are no more tickets; the step (`shard`) at which the next round begins
 };
 
-/// About the arenas of one model. Models are numbered in the order in which all tasks compile them.
+/// About the variables and gradients of one model. Models are numbered in the order in which all tasks compile them.
 struct ModelMessage {
   ModelMessageKind kind = ModelMessageKind::step;
   std::uint64_t model = 0;
