@@ -175,7 +175,8 @@ void ConfigReader::reject_unread_keys() const {
 void ConfigReader::fail_unsupported(const std::string& key) const {
   const json& value = object_.at(key);
   const bool is_function = value.is_object() && value.value("class_name", json()) == "function";
-  fail(fmt::format("has {} = {}, which Lockstep does not support; build the model with another value or without it",
+  fail(fmt::format("has {} = {}, which Lockstep does not support; build the model with another value or without it, or "
+                   "use lockstep.fit, which trains models that Keras 3 loads",
                    key, is_function ? "the function " + print(value.value("config", json())) : print(value)));
 }
 

@@ -198,10 +198,9 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   slot.leave_reason = message.reason.empty() ? "it was told to stop" : printable_line(message.reason);
   if (phase_ == Phase::finished) return;
   const char* const next = phase_ != Phase::running ? ""
-                           : !stall_detector_.has_trained()
-                               ? "; no step was reported yet, so there may be nothing to save"
-                           : slots_.size() == 1 ? "; all ranks save and end"
-                                                : "; all ranks save and wait for it to come back";
+                           : slots_.size() == 1
+                               ? "; all ranks save what they have trained and end"
+                               : "; all ranks save what they have trained and wait for it to come back";
   post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason, next)});
 }
 
