@@ -233,7 +233,7 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   const auto workers = saved.provenance.find("number of workers");
   const auto sharding = saved.provenance.find("parallelism");
   const bool same_workers =
-      workers != saved.provenance.end() && workers->second == std::to_string(session_.run_context().world().size());
+      workers != saved.provenance.end() && workers->second == std::to_string(session_.run_context().training_workers());
   session_.model().restore_parallelism(
       saved.batch_norm_replicas, same_workers && sharding != saved.provenance.end() ? sharding->second : std::string());
   session_.model().load(backup);

@@ -48,8 +48,7 @@ BatchFeed::BatchFeed(RunContext& run_context, const Architecture& architecture, 
 }
 
 std::size_t BatchFeed::capacity(std::size_t batch_size) const {
-  return max_examples_per_rank(batch_size, computes_whole_batch_ ? 1 : run_context_.world().size(),
-                               batch_norm_replicas_);
+  return max_examples_per_rank(batch_size, slices(), batch_norm_replicas_);
 }
 
 BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
@@ -152,11 +151,13 @@ std::span<const TargetPointer> BatchFeed::point_at_targets(const Dataset& data) 
   return targets_;
 }
 
-int BatchFeed::own_rank() const { return computes_whole_batch_ ? 0 : run_context_.world().rank(); }
+std::optional<int> BatchFeed::own_slice() const {
+  return computes_whole_batch_ ? std::optional(0) : run_context_.training_rank();
+}
 
 bool BatchFeed::has_examples(const Batch& batch, std::size_t slice) const {
-  const int workers = run_context_.world().size();
-  return !examples_of_rank(batch.size, static_cast<int>(slice), workers, batch_norm_replicas_).empty();
+  const auto index = static_cast<int>(slice);
+  return index < slices() && !examples_of_rank(batch.size, index, slices(), batch_norm_replicas_).empty();
 }
 
 StepContext BatchFeed::prepare_slice(const Batch& batch, std::size_t slice, std::size_t slices_in_update,
@@ -169,8 +170,8 @@ StepContext BatchFeed::prepare_slice(const Batch& batch, std::size_t slice, std:
   return context;
 }
 
-StepContext BatchFeed::prepare_slice(const Batch& batch, const Batch& whole, int rank, std::uint64_t step,
-                                     bool training) {
+StepContext BatchFeed::prepare_slice(const Batch& batch, const Batch& whole, std::optional<int> slice,
+                                     std::uint64_t step, bool training) {
   const Dataset& data = *batch.data;
   if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
       sampler_->examples() != data.size()) {
@@ -178,18 +179,18 @@ StepContext BatchFeed::prepare_slice(const Batch& batch, const Batch& whole, int
     sampled_dataset_ = data.id.value();
     sampler_shuffles_ = batch.shuffle;
   }
-  const int ranks = computes_whole_batch_ ? 1 : run_context_.world().size();
-  const Range shard = examples_of_rank(batch.size, rank, ranks, batch_norm_replicas_);
+  const Range shard = slice ? examples_of_rank(batch.size, *slice, slices(), batch_norm_replicas_) : Range{};
   examples_.resize(std::max(examples_.size(), shard.size()));
   const std::span<std::uint32_t> examples = std::span(examples_).first(shard.size());
   sampler_->read(batch.position + shard.begin, examples);
 
   replica_ranges_.clear();
   const Range replicas =
-      slice_of(batch_norm_replicas_, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+      slice ? slice_of(batch_norm_replicas_, static_cast<std::size_t>(*slice), static_cast<std::size_t>(slices()))
+            : Range{};
   for (std::size_t replica = replicas.begin; replica < replicas.end; ++replica) {
-    const Range slice = slice_of(batch.size, replica, batch_norm_replicas_);
-    if (!slice.empty()) replica_ranges_.push_back({slice.begin - shard.begin, slice.end - shard.begin});
+    const Range range = slice_of(batch.size, replica, batch_norm_replicas_);
+    if (!range.empty()) replica_ranges_.push_back({range.begin - shard.begin, range.end - shard.begin});
   }
   StepContext context;
   context.data.inputs = point_at_inputs(data);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ class BatchFeed {
     return prepare(batch, batch, step, training);
   }
   [[nodiscard]] StepContext prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
-    return prepare_slice(batch, whole, own_rank(), step, training);
+    return prepare_slice(batch, whole, own_slice(), step, training);
   }
 
   /// The slice of any rank, for training where an update adds up the gradients of so many slices, whichever they are:
@@ -69,10 +70,12 @@ class BatchFeed {
   [[nodiscard]] std::span<const InputPointer> point_at_inputs(const Dataset& data);
 
  private:
-  /// Whose slice this rank computes, of how many.
-  [[nodiscard]] int own_rank() const;
-  [[nodiscard]] StepContext prepare_slice(const Batch& batch, const Batch& whole, int rank, std::uint64_t step,
-                                          bool training);
+  /// Among how many workers, or how many of the same, batches are divided.
+  [[nodiscard]] int slices() const { return computes_whole_batch_ ? 1 : run_context_.training_workers(); }
+  /// Which slice this rank computes; none: it computes no examples.
+  [[nodiscard]] std::optional<int> own_slice() const;
+  [[nodiscard]] StepContext prepare_slice(const Batch& batch, const Batch& whole, std::optional<int> slice,
+                                          std::uint64_t step, bool training);
 
   /// Identifies a validated dataset. No addresses: they differ between ranks, and all ranks must decide alike whether
   /// to validate again.

@@ -286,7 +286,7 @@ void CompiledModel::use_servers(const Plan& plan) const {
 /// Where a step is not one of all workers, each server counts updates by the gradients that it gets.
 void CompiledModel::require_servers_for(const ServerLayout& layout) const {
   const std::size_t servers = run_context.tasks()->servers();
-  const UpdatePolicy policy = update_policy(run_context.options(), run_context.tasks()->workers());
+  const UpdatePolicy policy = run_context.update_policy();
   if (policy.waits_for_all(run_context.tasks()->workers())) return;
   for (std::size_t server = 0; server < servers; ++server) {
     if (std::ranges::find(layout.shards, server, &ServerShard::server) != layout.shards.end()) continue;

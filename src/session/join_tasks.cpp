@@ -60,7 +60,7 @@ double seconds_of(const Environment& environment, const std::string& name, doubl
 
 }  // namespace
 
-UpdatePolicy update_policy(const Options& options, std::size_t workers) {
+UpdatePolicy update_policy(const Options& options, std::size_t workers, bool has_chief_task) {
   const auto aggregated = static_cast<std::size_t>(options.replicas_to_aggregate);
   if (options.ps_mode == ServerMode::synchronous) {
     if (options.max_staleness >= 0)
@@ -76,7 +76,7 @@ UpdatePolicy update_policy(const Options& options, std::size_t workers) {
         "--replicas-to-aggregate is for synchronous steps; leave it out, or leave --ps-mode asynchronous out");
   }
   if (options.max_staleness == 0) return {.gradients = workers};
-  UpdatePolicy policy{.gradients = 1, .is_asynchronous = true};
+  UpdatePolicy policy{.gradients = 1, .is_asynchronous = true, .chief_coordinates = has_chief_task};
   if (options.max_staleness > 0) policy.max_staleness = static_cast<std::uint64_t>(options.max_staleness);
   return policy;
 }
@@ -96,7 +96,7 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
         "--strategy parameter-server needs a cluster with ps and worker tasks, but there is no TF_CONFIG; set it for "
         "each task");
   }
-  static_cast<void>(update_policy(options, cluster.tasks.size()));
+  static_cast<void>(update_policy(options, cluster.tasks.size(), cluster.has_chief_task()));
   report_busy();
   keep_freed_memory();
   const auto links = std::make_shared<TaskLinks>(

@@ -21,7 +21,7 @@ namespace lockstep {
                                                     const std::function<void()>& report_busy);
 
 /// When the servers of a job with so many workers update, by --ps-mode, --max-staleness and --replicas-to-aggregate.
-/// Throws UsageError.
-[[nodiscard]] UpdatePolicy update_policy(const Options& options, std::size_t workers);
+/// `has_chief_task`: a chief beside the workers, which coordinates asynchronous steps. Throws UsageError.
+[[nodiscard]] UpdatePolicy update_policy(const Options& options, std::size_t workers, bool has_chief_task);
 
 }  // namespace lockstep

@@ -191,7 +191,7 @@ void RankModel::restore_parallelism(int batch_norm_replicas, const std::string& 
 
 bool RankModel::adopt_batch_norm_replicas(std::size_t wanted) {
   if (wanted == batch_norm_replicas_ || !has_moving_averages()) return false;
-  if (wanted < static_cast<std::size_t>(run_context_.world().size())) {
+  if (wanted < static_cast<std::size_t>(run_context_.training_workers())) {
     if (run_context_.world().is_chief()) {
       log_warning(
           fmt::format("the replicas of BatchNormalization were {} when the backup was written and are {} now, because "
@@ -239,7 +239,7 @@ std::map<std::string, std::string> RankModel::provenance() const {
   if (const std::string set = run_context_.backend().instruction_set(); !set.empty())
     provenance["instruction set"] = set;
   provenance["device"] = run_context_.backend().describe();
-  provenance["number of workers"] = std::to_string(run_context_.world().size());
+  provenance["number of workers"] = std::to_string(run_context_.training_workers());
   provenance["parallelism"] = sharding_provenance();
   provenance["gradient compression"] = to_string(run_context_.options().gradient_compression);
   provenance["plan"] = compiled().plan_digest;

@@ -218,7 +218,7 @@ RunContext::RunContext(const Options& options)
   CommunicatorOptions control_options = communicator_options();
   if (nccl) control_options.communication = Communication::automatic;
   control_ = tasks_ ? std::make_unique<TaskCommunicator>(*tasks_) : make_communicator(world_, control_options);
-  const auto workers = static_cast<std::size_t>(world_.size());
+  const auto workers = static_cast<std::size_t>(training_workers());
   if (options_.batch_norm_replicas > 0 && batch_norm_replicas() < workers) {
     throw UsageError(
         fmt::format("--batch-norm-replicas {} is less than the {} workers, and each needs one; leave it out, or start "
@@ -351,9 +351,8 @@ CommunicatorOptions RunContext::communicator_options() {
 
 std::unique_ptr<Communicator> RunContext::new_communicator() {
   if (tasks_) {
-    const UpdatePolicy policy = update_policy(options_, tasks_->workers());
-    if (tasks_->is_server()) return std::make_unique<ServerCommunicator>(*tasks_, policy);
-    return std::make_unique<WorkerCommunicator>(*tasks_, policy);
+    if (tasks_->is_server()) return std::make_unique<ServerCommunicator>(*tasks_, update_policy());
+    return std::make_unique<WorkerCommunicator>(*tasks_, update_policy());
   }
   CommunicatorOptions options = communicator_options();
   options.device = backend_->device_streams();
@@ -361,8 +360,23 @@ std::unique_ptr<Communicator> RunContext::new_communicator() {
   return make_communicator(world_, options);
 }
 
-std::size_t RunContext::batch_norm_replicas() const noexcept {
-  return static_cast<std::size_t>(options_.batch_norm_replicas > 0 ? options_.batch_norm_replicas : world_.size());
+UpdatePolicy RunContext::update_policy() const {
+  return lockstep::update_policy(options_, tasks_->workers(), tasks_->has_chief_task());
+}
+
+int RunContext::training_workers() const {
+  if (!tasks_) return world_.size();
+  return static_cast<int>(update_policy().training_workers(tasks_->workers()));
+}
+
+std::optional<int> RunContext::training_rank() const {
+  const int others = world_.size() - training_workers();  // before the first of them
+  if (world_.rank() < others) return std::nullopt;
+  return world_.rank() - others;
+}
+
+std::size_t RunContext::batch_norm_replicas() const {
+  return static_cast<std::size_t>(options_.batch_norm_replicas > 0 ? options_.batch_norm_replicas : training_workers());
 }
 
 std::size_t RunContext::batch_size(int requested) const {

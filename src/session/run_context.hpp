@@ -9,6 +9,7 @@
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
 #include "collective/parameter_server/task_group.hpp"
+#include "collective/parameter_server/update_policy.hpp"
 #include "core/stop_request.hpp"
 #include "ownership/directory_lock.hpp"
 #include "ownership/owned_directories.hpp"
@@ -20,6 +21,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,13 @@ class RunContext {
   /// The tasks of a parameter-server job; null in other jobs.
   [[nodiscard]] TaskGroup* tasks() const noexcept { return tasks_.get(); }
 
+  /// When parameter servers update. Only in a job that has some.
+  [[nodiscard]] UpdatePolicy update_policy() const;
+  /// The workers that compute steps: all of them, but for a chief that coordinates parameter servers.
+  [[nodiscard]] int training_workers() const;
+  /// Among the training workers; none: this rank is no such worker.
+  [[nodiscard]] std::optional<int> training_rank() const;
+
   /// Call it before whatever trains or evaluates. On a parameter server it does not return: the server serves until the
   /// job is over, and exits. Does nothing in other jobs, and after the first call. Collective.
   void begin_service();
@@ -64,8 +73,8 @@ class RunContext {
   /// Prints lines that end with a line break, if `prints()`.
   void print_text(const std::string& lines) const;
 
-  /// Replicas of all ranks: --batch-norm-replicas, or one per worker.
-  [[nodiscard]] std::size_t batch_norm_replicas() const noexcept;
+  /// Replicas of all ranks: --batch-norm-replicas, or one per training worker.
+  [[nodiscard]] std::size_t batch_norm_replicas() const;
 
   /// --global-batch-size.
   [[nodiscard]] std::size_t default_batch_size() const noexcept {

@@ -45,6 +45,7 @@ std::optional<Ticket> TrainingRounds::next_ticket() {
     if (wants_to_stop() && !std::exchange(is_closed_, true)) worker_.close_round();
     const std::optional<Ticket> ticket = worker_.next_ticket();
     session_.log().add_step_seconds(monotonic_seconds() - begin);
+    if (ticket && !worker_.trains()) session_.report_step_of_others(*ticket);
     if (ticket) return ticket;
     end_round();
   }

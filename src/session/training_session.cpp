@@ -86,6 +86,15 @@ bool TrainingSession::has_work(const Batch& batch, const Ticket& ticket) const {
   return !model.ticketed->policy().is_asynchronous || model.feed->has_examples(batch, ticket.slice);
 }
 
+void TrainingSession::report_step_of_others(const Ticket& ticket) {
+  if (steps_++ == 0) log_.end_first_step();
+  ProgressReporter& progress = run_context().launcher().progress();
+  progress.report_step_begin();
+  progress.report_step_end({.step = (ticket.number + 1) * updates_per_step(),
+                            .epoch = static_cast<std::uint64_t>(position_.epoch),
+                            .loss = log_.epoch_so_far().metrics.loss()});
+}
+
 void TrainingSession::start_step(const Batch& batch, const Ticket* ticket) {
   const double begin = monotonic_seconds();
   if (model_.prepare_to_train(batch)) is_first_step_ = true;

@@ -44,6 +44,8 @@ class TrainingSession {
   void start_step(const Batch& batch, const Ticket* ticket = nullptr);
   /// An asynchronous worker has nothing to do with an empty slice. A step of the first gradients counts it.
   [[nodiscard]] bool has_work(const Batch& batch, const Ticket& ticket) const;
+  /// On a coordinator, whose launcher counts the job's steps.
+  void report_step_of_others(const Ticket& ticket);
   /// The result of `finish_step` is valid until the next call.
   const MetricSums& finish_step();
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }

@@ -206,11 +206,12 @@ void FitLoop::run_rounds() {
   TrainingRounds rounds(session_, backups_ ? &*backups_ : nullptr, batches_.size());
   while (const std::optional<Ticket> ticket = rounds.next_ticket()) {
     const Batch batch = batches_.at(epoch, ticket->step);
-    if (!session_.has_work(batch, *ticket)) continue;
-    session_.start_step(batch, &*ticket);
-    rounds.add(session_.finish_step());
     const auto step = static_cast<std::int64_t>(ticket->step);
-    call_batch_end(step);
+    if (session_.has_work(batch, *ticket)) {
+      session_.start_step(batch, &*ticket);
+      rounds.add(session_.finish_step());
+      call_batch_end(step);
+    }
     update_bar(step);
   }
 }

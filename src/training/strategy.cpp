@@ -75,7 +75,8 @@ Strategy::Strategy(const Options& options) : run_context_(make_run_context(optio
   require_equal_options(*run_context_);
   require_chief_can_write(*run_context_);
   if (!run_context_->prints()) return;
-  const int workers = num_workers();
+  const int workers = run_context_->training_workers();
+  const char* const coordinator = workers < num_workers() ? "a coordinator and " : "";
   const auto& hosts = run_context_->world().host_of_rank();
   const bool has_servers = run_context_->tasks() != nullptr;
   const std::ptrdiff_t local_workers = std::ranges::count(hosts, hosts[static_cast<std::size_t>(rank())]);
@@ -83,8 +84,8 @@ Strategy::Strategy(const Options& options) : run_context_(make_run_context(optio
       local_workers > online_cpus() ? fmt::format("; {} workers share {} CPUs", local_workers, online_cpus()) : "";
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
             << (workers == 1 && !has_servers ? "1 worker"
-                                             : fmt::format("{} worker{}, {}", workers, workers == 1 ? "" : "s",
-                                                           run_context_->control().describe()))
+                                             : fmt::format("{}{} worker{}, {}", coordinator, workers,
+                                                           workers == 1 ? "" : "s", run_context_->control().describe()))
             << "; " << run_context_->backend().describe() << shared_cores << std::endl;
 }
 

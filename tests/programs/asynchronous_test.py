@@ -1,10 +1,12 @@
 """Parameter servers whose steps are not those of all workers: asynchronous ones, and those of the first gradients."""
 
 import math
+import os
+import signal
 from typing import Any
 
 import status_port
-from launch_test import free_ports
+from launch_test import children, free_ports
 from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
 from support import USAGE, Running, eventually, program
 
@@ -58,6 +60,53 @@ class AsynchronousTest(WithServers):
         self.launch_job(1, 2, *SHORT, *ASYNCHRONOUS)
         self.succeeded()
         self.assert_same_model(whole)
+
+    def test_a_coordinator_computes_nothing(self) -> None:
+        """With one worker beside it, the bits are those of mirrored training by one."""
+        self.has_chief = True
+        whole = self.mirrored(1, *SHORT)
+        for bound in ((), ("--max-staleness", 2)):
+            with self.subTest(bound):
+                self.launch_job(2, 1, *SHORT, *ASYNCHRONOUS, *bound, "--backup-save-freq", 7)
+                self.assertIn("a coordinator and 1 worker, 1 parameter server", self.succeeded()[0].stdout)
+                self.assert_same_model(whole)
+                self.assertEqual(self.gradients(), [[0, 20]] * 3)
+        self.launch_job(3, 2, *SHORT, *ASYNCHRONOUS)
+        self.succeeded()
+        self.assertEqual([[epoch[0], sum(epoch)] for epoch in self.gradients()], [[0, 40]] * 3)
+        self.assertEqual(self.history()["iteration"], 3 * 20 * 2)
+
+    def test_a_synchronous_chief_trains(self) -> None:
+        self.has_chief = True
+        whole = self.mirrored(2, *SHORT)
+        for options in ((), (*ASYNCHRONOUS, "--max-staleness", 0)):
+            with self.subTest(options):
+                self.launch_job(2, 1, *SHORT, *options)
+                self.succeeded()
+                self.assert_same_model(whole)
+
+    def test_a_lost_coordinator(self) -> None:
+        self.has_chief = True
+        self.workers, (*self.ports, port) = 3, free_ports(5)
+        for index in (3, 2, 1):
+            self.launch(index, [*SERVERS, *LONG, *ASYNCHRONOUS, "--backup-save-freq", 40])
+        self.launch(0, [*SERVERS, *LONG, *ASYNCHRONOUS, "--backup-save-freq", 40], LOCKSTEP_STATUS_PORT=str(port))
+        self.assertTrue(eventually(lambda: status_port.metrics(port).get("lockstep_step", 0) > 0, 30))
+        self.wait_for_backup()
+        os.kill(children(self.started[0].process.pid)[0], signal.SIGKILL)
+        ended = self.assert_ended_with_restarts()
+        self.assertIn(f"lost chief 0 (localhost:{self.ports[0]})", ended[1].stderr)
+        self.assertEqual([[epoch[0], sum(epoch)] for epoch in self.gradients()], [[0, 40]] * 15)
+
+    def test_a_coordinator_leaves(self) -> None:
+        """A worker and a server that leave are told of by the chief, and a loop of one's own is coordinated too."""
+        self.has_chief = True
+        self.leave(*LONG, *ASYNCHRONOUS)
+        self.assertEqual(self.gradients(), [[0, 20]] * 15)
+        self.default_program = "custom_training_mnist"
+        self.launch_job(3, 1, *SHORT, *ASYNCHRONOUS, "--backup-save-freq", 7)
+        self.succeeded()
+        self.assertEqual([[epoch[0], sum(epoch)] for epoch in self.gradients()], [[0, 40]] * 3)
 
     def test_no_staleness_is_synchronous(self) -> None:
         whole = self.mirrored(2, *SHORT)

@@ -20,6 +20,7 @@ class WithServers(Launched):
     """Tasks are numbered: the workers, then the servers."""
 
     workers = 2
+    has_chief = False  # the first worker is the task `chief`
     on_hosts = False  # each task acts as if on a host of its own
 
     def launch(self, index: int, options: Sequence[object], bare: bool = False, **environment: str) -> None:
@@ -30,10 +31,12 @@ class WithServers(Launched):
 
     def tf_config(self, index: int) -> str:
         addresses = [f"localhost:{port}" for port in self.ports]
-        cluster = {"worker": addresses[:self.workers], "ps": addresses[self.workers:]}
-        task = ({"type": "worker", "index": index} if index < self.workers else
-                {"type": "ps", "index": index - self.workers})
-        return json.dumps({"cluster": cluster, "task": task})
+        chiefs = 1 if self.has_chief else 0
+        cluster = {"worker": addresses[chiefs:self.workers], "ps": addresses[self.workers:]}
+        if chiefs:
+            cluster["chief"] = addresses[:1]
+        kind, first = ("chief", 0) if index < chiefs else ("worker", chiefs) if index < self.workers else ("ps", self.workers)
+        return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index - first}})
 
     def launch_job(self, workers: int, servers: int, *options: object, bare: bool = False, **environment: str) -> None:
         self.workers = workers

@@ -39,6 +39,11 @@ struct ClusterSpec {
   /// The chief is rank 0: the task of type chief or master, or else the first worker.
   [[nodiscard]] bool is_chief() const noexcept { return !server && rank.value_or(0) == 0; }
 
+  /// Whether the chief is a task of type chief, beside workers.
+  [[nodiscard]] bool has_chief_task() const noexcept {
+    return tasks.size() > 1 && tasks.front().type == TaskType::chief;
+  }
+
   /// At least 1.
   [[nodiscard]] std::size_t workers() const noexcept { return tasks.empty() ? 1 : tasks.size(); }
 

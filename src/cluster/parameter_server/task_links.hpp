@@ -57,6 +57,7 @@ class TaskLinks {
   [[nodiscard]] std::size_t servers() const noexcept { return cluster_.servers.size(); }
   [[nodiscard]] std::size_t own_task() const noexcept { return own_; }
   [[nodiscard]] bool is_server() const noexcept { return own_ >= workers(); }
+  [[nodiscard]] bool has_chief_task() const noexcept { return cluster_.has_chief_task(); }
   [[nodiscard]] std::size_t task_of_server(std::size_t server) const noexcept { return workers() + server; }
   /// "worker 1 (10.0.0.7:5000)".
   [[nodiscard]] std::string name_of(std::size_t index) const;

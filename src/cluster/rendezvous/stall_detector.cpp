@@ -44,7 +44,7 @@ void StallDetector::update(const Progress& report, double now) {
     rank.waiting_since = now;
   }
   rank.has_started |= report.activity == Activity::busy || report.activity == Activity::training;
-  has_trained_ |= report.activity == Activity::training;
+  has_trained_ |= report.activity == Activity::training || report.step > 0;  // a coordinator mostly waits
   if (!first_report_) first_report_ = now;
   if (report.activity == Activity::busy) last_advance_.reset();
   if (report.step <= max_step_) return;

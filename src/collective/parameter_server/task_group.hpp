@@ -37,6 +37,7 @@ class TaskGroup {
   [[nodiscard]] std::size_t workers() const noexcept { return links_->workers(); }
   [[nodiscard]] std::size_t servers() const noexcept { return links_->servers(); }
   [[nodiscard]] bool is_server() const noexcept { return links_->is_server(); }
+  [[nodiscard]] bool has_chief_task() const noexcept { return links_->has_chief_task(); }
   /// Among the servers. Only of a server.
   [[nodiscard]] std::size_t own_server() const noexcept { return links_->own_task() - workers(); }
   /// -1 for a server.

@@ -2,20 +2,22 @@
 #include "collective/parameter_server/ticket_queue.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 
-TicketQueue::TicketQueue(const UpdatePolicy& policy, std::size_t workers) : policy_(policy), held_(workers) {}
+TicketQueue::TicketQueue(const UpdatePolicy& policy, std::size_t workers)
+    : policy_(policy), slices_(policy.training_workers(workers)), held_(workers) {}
 
 void TicketQueue::open(const Range& steps) {
   end_ = steps.end;
-  next_ = policy_.is_asynchronous ? steps.begin * held_.size() : steps.begin;
+  next_ = policy_.is_asynchronous ? steps.begin * slices_ : steps.begin;
+  told_ = steps.begin;
   std::ranges::fill(held_, std::nullopt);
 }
 
 void TicketQueue::close() {
-  const std::uint64_t workers = held_.size();
-  end_ = std::min(end_, policy_.is_asynchronous ? (next_ + workers - 1) / workers : next_ + 1);
+  end_ = std::min(end_, policy_.is_asynchronous ? (next_ + slices_ - 1) / slices_ : next_ + 1);
 }
 
 void TicketQueue::ask(std::size_t worker) {
@@ -38,14 +40,21 @@ std::optional<TicketQueue::Grant> TicketQueue::next_grant() {
 }
 
 std::optional<TicketQueue::Grant> TicketQueue::grant_asynchronous(std::size_t worker) {
-  const std::uint64_t workers = held_.size();
-  if (next_ >= end_ * workers) return Grant{worker, end_, 0, true};
+  if (!policy_.trains(worker)) return grant_coordinator();
+  if (next_ >= end_ * slices_) return Grant{worker, end_, 0, true};
   if (exceeds_staleness()) return std::nullopt;
   const auto others = static_cast<std::size_t>(std::ranges::count_if(held_, [](const auto& held) { return !!held; }));
   held_[worker] = Held{next_, others};
-  const Grant grant{worker, next_ / workers, next_ % workers, false};
+  const Grant grant{worker, next_ / slices_, next_ % slices_, false};
   ++next_;
   return grant;
+}
+
+std::optional<TicketQueue::Grant> TicketQueue::grant_coordinator() {
+  const std::uint64_t begun = (next_ + slices_ - 1) / slices_;
+  if (begun > std::exchange(told_, begun)) return Grant{0, begun - 1, slices_, false};
+  if (next_ >= end_ * slices_) return Grant{0, end_, 0, true};
+  return std::nullopt;
 }
 
 /// Whether another ticket could make a gradient too stale. The worst case counts: all tickets that were held when one

@@ -2,7 +2,8 @@
 // adds up the first M of n gradients. In other jobs every worker takes part in every step and needs nobody to tell it.
 //
 //   ticket        one worker's work: a slice of a step's batch. Server 0 hands tickets out.
-//                   asynchronous   all slices of all steps in order, each to the worker that asks next
+//                   asynchronous   all slices of all steps in order, each to the worker that asks next. A chief that
+//                                  coordinates gets one without a slice for each step that has begun
 //                   first M of n   to each worker its own slice of the step that the servers are about to make
 //   round         a range of steps of an epoch. At its end all workers meet and no gradient is on its way, so backups,
 //                 validation and callbacks see weights that nobody updates, and a position in whole steps. A round ends
@@ -39,8 +40,8 @@ class TicketQueue {
   struct Grant {
     std::size_t worker = 0;
     std::uint64_t step = 0;
-    std::size_t slice = 0;
-    bool is_end = false;  ///< there are no more tickets; `step` is the end of the round
+    std::size_t slice = 0;  ///< of a chief that coordinates: the number of slices
+    bool is_end = false;    ///< there are no more tickets; `step` is the end of the round
   };
   /// The next answer to a worker that has asked; none if all must wait.
   [[nodiscard]] std::optional<Grant> next_grant();
@@ -53,13 +54,16 @@ class TicketQueue {
   };
 
   [[nodiscard]] std::optional<Grant> grant_asynchronous(std::size_t worker);
+  [[nodiscard]] std::optional<Grant> grant_coordinator();
   [[nodiscard]] std::optional<Grant> grant_synchronous(std::size_t worker);
   [[nodiscard]] bool exceeds_staleness() const;
 
   UpdatePolicy policy_;
+  std::size_t slices_;                     ///< of a step
   std::uint64_t end_ = 0;                  ///< of the round, in steps
   std::uint64_t next_ = 0;                 ///< asynchronous: ticket; else: the step that the servers are about to make
   std::deque<std::size_t> waiting_;        ///< workers that have asked, in order
+  std::uint64_t told_ = 0;                 ///< steps that the coordinator knows to have begun
   std::vector<std::optional<Held>> held_;  ///< by worker
 };
 

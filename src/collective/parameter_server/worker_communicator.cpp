@@ -93,7 +93,7 @@ std::optional<Ticket> WorkerCommunicator::next_ticket() {
   const std::uint64_t before = ticket.step - round_begin_;
   ticket.number = first_iteration_ / updates_per_step() + before;
   if (policy_.is_asynchronous) {
-    if (policy_.max_staleness) pull(0);
+    if (policy_.max_staleness && trains()) pull(0);
     ticket.iteration = weights_iteration() + 1;
   } else {
     ticket.iteration = first_iteration_ + before + 1;

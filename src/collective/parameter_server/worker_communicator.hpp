@@ -21,7 +21,7 @@ namespace lockstep {
 /// A worker's part of a round: a slice of a step's batch.
 struct Ticket {
   std::uint64_t step = 0;       ///< of the epoch
-  std::size_t slice = 0;        ///< of as many as there are workers
+  std::size_t slice = 0;        ///< of as many as there are training workers; that number: none, of the coordinator
   std::uint64_t iteration = 0;  ///< of the update by its gradient; of an asynchronous one, as far as this worker knows
   std::uint64_t number = 0;     ///< of the step among all of the job, from 0
 };
@@ -45,11 +45,13 @@ class WorkerCommunicator final : public TaskCommunicator {
   void wait_updated(std::size_t bucket) override;
 
   [[nodiscard]] const UpdatePolicy& policy() const noexcept { return policy_; }
+  /// Whether this worker computes gradients.
+  [[nodiscard]] bool trains() const noexcept { return policy_.trains(static_cast<std::size_t>(rank())); }
   /// Steps come with tickets, because they are not those of all workers.
   [[nodiscard]] bool has_tickets() const noexcept { return !policy_.waits_for_all(group_.workers()); }
   /// Updates that a step of the epoch causes.
   [[nodiscard]] std::uint64_t updates_per_step() const noexcept {
-    return policy_.is_asynchronous ? group_.workers() : 1;
+    return policy_.is_asynchronous ? policy_.training_workers(group_.workers()) : 1;
   }
   /// Collective. `iteration`: of the last update.
   void begin_round(const Range& steps, std::uint64_t iteration);

@@ -53,6 +53,34 @@ TEST_CASE("asynchronous tickets are all slices of a round in order, to whoever a
   }
 }
 
+TEST_CASE("a chief that coordinates learns which steps have begun, and gets no slice", "[tickets]") {
+  TicketQueue queue({.gradients = 1, .is_asynchronous = true, .chief_coordinates = true}, 3);
+  queue.open({2, 4});
+  queue.ask(0);
+  CHECK_FALSE(queue.next_grant());
+  queue.ask(2);
+  CHECK(next_for(queue, 2) == Slice{2, 0});
+  CHECK(next_for(queue, 0) == Slice{2, 2});
+  queue.ask(0);
+  queue.ask(1);
+  CHECK(next_for(queue, 1) == Slice{2, 1});
+  CHECK_FALSE(queue.next_grant());
+  queue.ask(1);
+  CHECK(next_for(queue, 1) == Slice{3, 0});
+  CHECK(next_for(queue, 0) == Slice{3, 2});
+  queue.ask(0);
+  CHECK_FALSE(queue.next_grant());
+  queue.ask(2);
+  CHECK(next_for(queue, 2) == Slice{3, 1});
+  queue.ask(1);
+  for (const std::size_t worker : {0, 1}) {
+    const auto end = queue.next_grant();
+    REQUIRE(end);
+    CHECK(end->worker == worker);
+    CHECK(end->is_end);
+  }
+}
+
 TEST_CASE("a round that is closed ends with the steps that have begun", "[tickets]") {
   SECTION("asynchronous") {
     TicketQueue queue(asynchronous(), 3);
