@@ -8,6 +8,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -127,10 +128,12 @@ class Training:
         self._held: dict[int, tuple[str, int]] = {}  # what the model held when its state was last read
         self._options: dict[str, str] = {}  # of the model's layers and the optimizer, when the training began
         self._generation: int | None = None
+        self._directory: Path | None = None  # of the backups
 
     def begin(self, owned: Owned, goes_on: bool) -> None:
         """Call the callbacks' on_train_begin. `goes_on`: with the training that was interrupted in the directory."""
         self._history.keep_in(owned, goes_on)
+        self._directory = owned.directory
         self._model.stop_training = False
         self._callbacks.on_train_begin()
 
@@ -165,10 +168,12 @@ class Training:
                     self._take_last_state(message, load_state)
                 else:
                     self._answer(job, message, load_state, data)
-        except BaseException:
+        except BaseException as error:
             if job.is_own():
                 data.stop()
                 self._interrupt(job, load_state)
+                if isinstance(error, KeyboardInterrupt):
+                    self._tell_of_interrupt()
             raise
         if not is_done:
             raise job.error()
@@ -182,6 +187,12 @@ class Training:
                 return
             if message.get("wait") or message["event"] == "hello":
                 job.send({"interrupt": True})
+
+    def _tell_of_interrupt(self) -> None:
+        kept = (
+            "" if self._directory is None else f"; with resume=True, fit goes on from the backups in {self._directory}"
+        )
+        print(f"Lockstep: interrupted; the model has the weights of the last step{kept}", file=sys.stderr, flush=True)
 
     def _meet(self, job: Job, message: Message) -> None:
         lines = job.new_lines()

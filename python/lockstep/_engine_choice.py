@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ def check(model: Any) -> Check:
     The native engine itself is asked: the answer names what it does not know.
     """
     require_own_optimizer(model)
-    problem = _native_problem(model)
+    problem = _names_of_others(model) or _native_problem(model)
     if problem is None:
         return Check("native", "it knows all layers, the loss, the metrics and the optimizer")
     return Check("keras", problem)
@@ -177,7 +178,8 @@ def _tensorflow_takes_for_1(model: Any, targets: Any) -> str | None:
     """Return which sums of targets TensorFlow's gradient of a categorical crossentropy takes for 1, and are not."""
     if keras.backend.backend() != "tensorflow":
         return None
-    compared = [_crossentropy_of(loss) for loss in _losses(model, len(getattr(model, "outputs", None) or [None]))]
+    losses = _losses(model, len(getattr(model, "outputs", None) or [None]))
+    compared = [_crossentropy_of(loss) for loss in losses if not _name_of(loss).startswith("sparse")]
     if not any(each is not None and each.activation == "softmax" and not each.is_focal for each in compared):
         return None
     for array in map(np.asarray, keras.tree.flatten(targets)):
@@ -222,6 +224,10 @@ def _differs(crossentropy: _Crossentropy, role: str, last: str, is_direct: bool)
 
 def _losses(model: Any, outputs: int) -> list[Any]:
     if isinstance(model.loss, dict):
+        if not hasattr(model, "output_names"):  # a Sequential model
+            raise UsageError(
+                "the model's loss is a dict, which Keras takes for functional models only; compile with the loss alone"
+            )
         return [model.loss.get(name) for name in model.output_names]
     return list(model.loss) if isinstance(model.loss, (list, tuple)) else [model.loss] * outputs
 
@@ -250,8 +256,12 @@ def _last_activation(tensor: Any) -> tuple[str, bool]:
 
 
 def with_remedy(problem: str, remedy: str) -> str:
-    """Replace the advice and the list of classes that follow the name of an unknown layer."""
-    return re.sub(r"; lockstep\.fit trains .*", remedy, problem)
+    """Replace the advice of the command line by that of this package."""
+    return re.sub(
+        r"; lockstep\.fit trains .*|, or use lockstep\.fit, .*|; compile the model with one that Lockstep has, .*",
+        remedy,
+        problem,
+    )
 
 
 def other_epsilon() -> str | None:
@@ -314,6 +324,34 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
     if keras.backend.backend() == "jax" and _penalizes_zeros(model):
         return "a weight with an L1 penalty is 0, where the derivative of Keras on JAX is 1"
     return _tensorflow_takes_for_1(model, y)
+
+
+def tell_of_old_metrics(model: Any) -> None:
+    """Say it if the model was compiled with metrics before, and without now: Keras alone goes on with them."""
+    config = getattr(model, "_compile_config", None)
+    given = [] if config is None else [config.config.get("metrics"), config.config.get("weighted_metrics")]
+    if getattr(model, "_compile_metrics", None) is None or any(each is not None for each in given):
+        return
+    print(
+        "Lockstep: the metrics of an earlier compile() are not computed; give metrics=[...] again",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+
+
+def _names_of_others(model: Any) -> str | None:
+    """Return which key of a dict of inputs or outputs is the name of another one's layer.
+
+    Keras goes by the keys, and a model's file has both.
+    """
+    for what in ("inputs", "outputs"):
+        tensors = getattr(model, f"_{what}_struct", None)
+        if not isinstance(tensors, dict) or not all(hasattr(each, "_keras_history") for each in tensors.values()):
+            continue
+        names = {key: each._keras_history.operation.name for key, each in tensors.items()}
+        for key, name in names.items():
+            if key != name and key in names.values():
+                return f"its {what} are a dict in which {key!r} is the layer {name!r}"
+    return None
 
 
 def beyond_32_bits(*values: Any) -> str | None:
@@ -391,7 +429,7 @@ def choose(model: Any, engine: str, problem: str | None, task: str = "train") ->
         raise UsageError(f"engine is {engine!r}; it must be 'auto', 'native' or 'keras'")
     if engine == "keras":
         return engine
-    problem = problem or _native_problem(model, task)
+    problem = problem or _names_of_others(model) or _native_problem(model, task)
     if problem is None:
         return "native"
     if engine == "native":

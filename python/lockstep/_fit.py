@@ -37,6 +37,7 @@ from lockstep._engine_choice import (
     needs_targets,
     require_compiled,
     require_own_optimizer,
+    tell_of_old_metrics,
     write_model,
 )
 from lockstep._examples import as_examples, as_validation, collect, find_bytes, write_examples
@@ -150,6 +151,7 @@ def fit(
     if class_weight is not None and sample_weight is not None:
         raise UsageError("class_weight and sample_weight are both given; multiply them, and give sample_weight")
     require_compiled(model)
+    tell_of_old_metrics(model)
     require_own_optimizer(model)
     drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     source = as_source(

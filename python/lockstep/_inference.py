@@ -10,7 +10,13 @@ import numpy as np
 
 from lockstep import _keras_inference
 from lockstep._arguments import Arguments, as_source, build, refuse_beside_source, worker_command
-from lockstep._engine_choice import inference_engine, require_compiled, with_remedy, write_model
+from lockstep._engine_choice import (
+    inference_engine,
+    require_compiled,
+    tell_of_old_metrics,
+    with_remedy,
+    write_model,
+)  # fmt: skip
 from lockstep._examples import Examples, as_examples, concatenate, find_bytes, write_examples
 from lockstep._job import Job, Message
 from lockstep._sources import examples_of
@@ -53,6 +59,7 @@ def evaluate(
         Return a dict by the names of loss and metrics.
     """
     require_compiled(model)
+    tell_of_old_metrics(model)
     arguments = Arguments(1, 32 if batch_size is None else batch_size, workers)
     source = as_source(x, "the data", steps, "steps")
     if source is not None:
@@ -69,10 +76,19 @@ def evaluate(
     logs = {name: float(value) for name, value in result["logs"].items()}
     if return_dict:
         return logs
+    if len(model.outputs) > 1:
+        return _in_order_of_keras(model, logs, (x, y, sample_weight))
     # As Keras: by the names of the metrics, which a weighted one may share, then what is logged under other names.
     names = [name for name in result["names"] if name in logs]
     values = [logs[name] for name in names + sorted(set(logs) - set(names))]
     return values[0] if len(values) == 1 else values
+
+
+def _in_order_of_keras(model: Any, logs: dict[str, float], data: Any) -> Any:
+    """Return logs of several outputs as Keras' list, whose order follows the objects that it makes for a batch."""
+    arrays = keras.tree.map_structure(lambda each: None if each is None else np.asarray(each), data)
+    model._symbolic_build(data_batch=arrays)
+    return model._flatten_metrics_in_order(logs)
 
 
 def predict(
@@ -123,7 +139,9 @@ def predict(
         ends = np.cumsum(sizes)
         all_outputs = np.split(outputs.read((sum(sizes),), "float32"), ends[:-1])
         arrays = [values.reshape(shape) for values, shape in zip(all_outputs, shapes, strict=True)]
-        return arrays[0] if len(arrays) == 1 else keras.tree.pack_sequence_as(model._outputs_struct, arrays)
+        structure = getattr(model, "_outputs_struct", None)
+        is_plain = len(arrays) == 1 and not isinstance(structure, dict)
+        return arrays[0] if is_plain else keras.tree.pack_sequence_as(structure, arrays)
 
 
 def _build(model: Any, x: Any) -> None:

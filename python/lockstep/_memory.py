@@ -58,5 +58,6 @@ def write(descriptor: int, array: NDArray[Any], kind: str) -> None:
     if size:
         with mmap.mmap(descriptor, size) as memory:
             view: NDArray[Any] = np.ndarray(array.shape, wanted, buffer=memory)
-            np.copyto(view, array, casting="unsafe")
+            with np.errstate(over="ignore"):  # the workers name an infinite example
+                np.copyto(view, array, casting="unsafe")
             del view  # the memory cannot be unmapped before

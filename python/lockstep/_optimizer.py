@@ -192,6 +192,15 @@ def _gather_slices(
     return [np.concatenate(all_indices), gathered.astype(values.dtype)]
 
 
+def _with_shape(gradient: Any, variable: Any) -> Any:
+    """Return a gradient with its variable's shape, which the graph of TensorFlow may not know."""
+    if keras.backend.backend() != "tensorflow" or type(gradient).__name__ == "IndexedSlices":
+        return gradient
+    import tensorflow as tf
+
+    return gradient if gradient.shape.is_fully_defined() else tf.ensure_shape(gradient, variable.shape)
+
+
 def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it stands for
     optimizer: Any,
     *,
@@ -242,15 +251,10 @@ def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it st
     def apply(grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         grads = list(grads)
         present = [index for index, gradient in enumerate(grads) if gradient is not None]
-        gradients = [grads[index] for index in present]
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         for index in present:
-            is_sparse = type(grads[index]).__name__ == "IndexedSlices"
-            if not is_sparse and (getattr(grads[index].shape, "rank", 0) is None or None in tuple(grads[index].shape)):
-                raise UsageError(
-                    f"TensorFlow does not know the shape of the gradient of {variables[index].path}, so the workers "
-                    "cannot average it; use the JAX or PyTorch backend"
-                )
+            grads[index] = _with_shape(grads[index], variables[index])
+        gradients = [grads[index] for index in present]
         if any(type(gradient).__name__ == "IndexedSlices" for gradient in gradients):
             averages = averager.average_with_slices(gradients)
         elif averager.hooks:

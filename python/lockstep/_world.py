@@ -188,7 +188,7 @@ def exit_code_of(error: BaseException) -> int:
         return _INTERNAL
     if isinstance(error, (IoError, OSError)) and not isinstance(error, FileNotFoundError):
         return _IO
-    if isinstance(error, (*_MISTAKES, FileNotFoundError)):
+    if isinstance(error, (*_MISTAKES, FileNotFoundError)) or type(error).__name__ == "InvalidArgumentError":
         return _USAGE
     if isinstance(error, KeyboardInterrupt):
         return 130

@@ -52,9 +52,11 @@ void check_probabilities(const Loss& loss, std::span<const float> targets, std::
   const auto wrong = std::ranges::find_if_not(targets, is_probability);
   if (wrong == targets.end()) return;
   const bool counts_from_1 = std::ranges::all_of(targets, [](float target) { return target == 1 || target == 2; });
+  const bool are_signs = std::ranges::all_of(targets, [](float target) { return target == 1 || target == -1; });
   throw DataError(fmt::format("the loss {} needs targets from 0 to 1, but {} holds {:g}; {}", keras_name(loss), source,
                               *wrong,
                               counts_from_1 ? "subtract 1 from the labels, which count from 1"
+                              : are_signs   ? "give (label + 1) / 2, or take the loss Hinge"
                                             : "correct the targets, or take a loss for several classes"));
 }
 

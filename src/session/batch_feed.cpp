@@ -2,6 +2,7 @@
 #include "session/batch_feed.hpp"
 
 #include "core/range.hpp"
+#include "losses/loss_registry.hpp"
 #include "session/check_arrays.hpp"
 #include "session/data_digest.hpp"
 
@@ -21,12 +22,17 @@ namespace lockstep {
 
 namespace {
 
-/// Keras ignores a class that does not exist, and trains with any factor.
-void require_classes(const std::map<int, double>& class_weight, const Shape& output) {
+bool takes_any_target(const Loss& loss) {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::targets == TargetRange::any; }, loss);
+}
+
+/// Keras ignores a class that does not exist, and trains with any factor. The "classes" of a regression are its targets
+/// as whole numbers.
+void require_classes(const std::map<int, double>& class_weight, const Shape& output, bool is_regression) {
   const std::int64_t outputs = output.extents().back();
   const std::int64_t classes = outputs == 1 ? 2 : outputs;
   for (const auto& [of_class, weight] : class_weight) {
-    if (of_class < 0 || of_class >= classes) {
+    if (!is_regression && (of_class < 0 || of_class >= classes)) {
       throw UsageError(fmt::format("class_weight has a weight for the class {}, but the model's classes are 0 to {}",
                                    of_class, classes - 1));
     }
@@ -85,7 +91,8 @@ std::string BatchFeed::data_description(const Dataset& data) const {
   return {};
 }
 
-void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, double>& class_weight) {
+void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, double>& class_weight,
+                                  std::span<const OutputOptions> outputs) {
   class_weights_.clear();
   weighted_dataset_ = data.id.value();
   if (class_weight.empty()) return;
@@ -97,7 +104,8 @@ void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, doubl
     throw UsageError(
         "class_weight is for models with one output, as in Keras; give Dataset::sample_weights (sample_weight)");
   }
-  require_classes(class_weight, architecture_.output_shape());
+  const bool is_regression = architecture_.output_shape().elements() == 1 && takes_any_target(outputs.front().loss);
+  require_classes(class_weight, architecture_.output_shape(), is_regression);
   const auto weight_of = [&](std::int64_t of_class) {
     const auto found = class_weight.find(static_cast<int>(of_class));
     return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);

@@ -47,7 +47,8 @@ class BatchFeed {
   /// Weighs the training examples of a validated dataset by their classes, as Keras' class_weight: a class without a
   /// weight has 1. Without weights, examples have the dataset's own. Throws UsageError if a class does not exist, its
   /// weight is not finite, or the dataset has weights too.
-  void set_class_weights(const Dataset& data, const std::map<int, double>& class_weight);
+  void set_class_weights(const Dataset& data, const std::map<int, double>& class_weight,
+                         std::span<const OutputOptions> outputs);
   void clear_class_weights() noexcept { class_weights_.clear(); }
 
   /// This rank's slice of a batch of a validated dataset. Valid until the next call. `whole`: the batch that it is

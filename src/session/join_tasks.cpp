@@ -96,7 +96,7 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
         "--strategy parameter-server needs a cluster with ps and worker tasks, but there is no TF_CONFIG; set it for "
         "each task");
   }
-  static_cast<void>(update_policy(options, cluster.tasks.size(), cluster.has_chief_task()));
+  const UpdatePolicy policy = update_policy(options, cluster.tasks.size(), cluster.has_chief_task());
   report_busy();
   keep_freed_memory();
   const auto links = std::make_shared<TaskLinks>(
@@ -106,10 +106,13 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
                                .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
                                .while_waiting = report_busy});
   World::set_end_handler([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
-  return std::make_unique<TaskGroup>(
-      links, WaitPolicy{.timeout = options.collective_timeout, .while_waiting = [report_busy](bool waits) {
-                          if (waits) report_busy();
-                        }});
+  return std::make_unique<TaskGroup>(links,
+                                     WaitPolicy{.timeout = options.collective_timeout,
+                                                .while_waiting =
+                                                    [report_busy](bool waits) {
+                                                      if (waits) report_busy();
+                                                    }},
+                                     policy.is_asynchronous);
 }
 
 }  // namespace lockstep

@@ -394,7 +394,8 @@ std::string RunContext::participant(std::size_t index) const {
 
 void RunContext::require_equal_on_all_ranks(const std::string& what, const std::string& value,
                                             const std::string& remedy) {
-  const std::vector<std::string> values = control_->all_gather(value);
+  std::vector<std::string> values = control_->all_gather(value);
+  if (world_.rank() > 0) values[static_cast<std::size_t>(world_.rank())] = value;  // not that of a lost predecessor
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
     const auto [mine, theirs] = excerpts_around_difference(values[0], values[rank]);

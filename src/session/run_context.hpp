@@ -56,6 +56,9 @@ class RunContext {
   /// Among the training workers; none: this rank is no such worker.
   [[nodiscard]] std::optional<int> training_rank() const;
 
+  /// Whether this worker replays what happened before it was there, so that results of its own do not matter.
+  [[nodiscard]] bool is_replaying() const { return tasks_ && tasks_->is_replaying(); }
+
   /// Call it before whatever trains or evaluates. On a parameter server it does not return: the server serves until the
   /// job is over, and exits. Does nothing in other jobs, and after the first call. Collective.
   void begin_service();

@@ -73,10 +73,8 @@ bool TrainingRounds::wants_to_stop() const {
 
 void TrainingRounds::end_round() {
   const int epoch = session_.position().epoch;
-  const std::uint64_t end = worker_.end_round();
-  session_.model().compiled().iteration = worker_.weights_iteration();
+  const std::uint64_t end = agree(worker_.end_round());
   session_.set_position({epoch, static_cast<std::int64_t>(end)});
-  agree();
   if (!session_.stop_training())
     session_.check_loss(session_.log().epoch_so_far().metrics, fmt::format("epoch {}, step {}", epoch + 1, end));
   if (backups_ != nullptr) {
@@ -86,7 +84,7 @@ void TrainingRounds::end_round() {
   }
 }
 
-void TrainingRounds::agree() {
+std::uint64_t TrainingRounds::agree(std::uint64_t end) {
   const std::size_t num_sums = session_.model().compiled().num_metric_sums();
   metrics_.sums.resize(num_sums);
   std::vector<double> all{metrics_.loss_sum, metrics_.num_examples};
@@ -95,6 +93,10 @@ void TrainingRounds::agree() {
   for (const bool wants :
        {session_.stop_training(), request == StopRequest::after_next_backup, request == StopRequest::after_this_step})
     all.push_back(wants ? 1 : 0);
+  // The chief's numbers, because a worker that replays the round does not know them.
+  const bool is_chief = worker_.rank() == 0;
+  for (const std::uint64_t number : {worker_.weights_iteration(), end})
+    all.push_back(is_chief ? static_cast<double>(number) : 0);
   const std::size_t first_count = all.size();
   std::vector<double> own = numbers_of(session_.gradients());
   std::ranges::transform(own, numbers_of(gradients_before_), own.begin(), std::minus<>());
@@ -110,9 +112,11 @@ void TrainingRounds::agree() {
   for (std::size_t worker = 0; worker < workers; ++worker)
     gradients.push_back(counts_of(sums.subspan(first_count + worker * own.size(), own.size())));
   session_.log().end_round(metrics, gradients);
-  if (sums[first_count - 3] > 0) session_.set_stop_training(true);
-  if (sums[first_count - 2] > 0) session_.add_request(StopRequest::after_next_backup);
-  if (sums[first_count - 1] > 0) session_.add_request(StopRequest::after_this_step);
+  if (sums[first_count - 5] > 0) session_.set_stop_training(true);
+  if (sums[first_count - 4] > 0) session_.add_request(StopRequest::after_next_backup);
+  if (sums[first_count - 3] > 0) session_.add_request(StopRequest::after_this_step);
+  session_.model().compiled().iteration = static_cast<std::uint64_t>(sums[first_count - 2]);
+  return static_cast<std::uint64_t>(sums[first_count - 1]);
 }
 
 }  // namespace lockstep

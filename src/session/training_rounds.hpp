@@ -31,8 +31,9 @@ class TrainingRounds {
   void end_round();
   /// Whether the round should end early.
   [[nodiscard]] bool wants_to_stop() const;
-  /// Adds up what the workers say. Each knows metrics and gradients of its own tickets.
-  void agree();
+  /// Adds up what the workers say. Each knows metrics and gradients of its own tickets. Returns the end of the round in
+  /// steps, which the chief knows.
+  std::uint64_t agree(std::uint64_t end);
 
   TrainingSession& session_;
   WorkerCommunicator& worker_;

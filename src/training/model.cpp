@@ -28,7 +28,7 @@ namespace {
 class ClassWeights {
  public:
   ClassWeights(const RankModel& model, const Dataset& data, const std::map<int, double>& weights) : model_(model) {
-    model.compiled().feed->set_class_weights(data, weights);
+    model.compiled().feed->set_class_weights(data, weights, model.compiled().outputs);
   }
   ~ClassWeights() { model_.compiled().feed->clear_class_weights(); }
   ClassWeights(const ClassWeights&) = delete;
@@ -116,7 +116,8 @@ Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& op
   parts.model.validate(data);
   const EpochBatches batches(data, parts.run_context->batch_size(options.batch_size), 0, false);
   MetricSums local;
-  for (std::uint64_t step = 0; step < batches.size(); ++step) {
+  const std::uint64_t steps = parts.run_context->is_replaying() ? 0 : batches.size();
+  for (std::uint64_t step = 0; step < steps; ++step) {
     local += parts.model.compiled().evaluate(batches.at(0, step));
   }
   return parts.session.to_logs(parts.model.compiled().all_reduce(local));

@@ -6,11 +6,12 @@ import signal
 from typing import Any
 
 import status_port
-from launch_test import children, free_ports
+from launch_test import children, free_ports, is_there
 from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
 from support import USAGE, Running, eventually, program
 
 ASYNCHRONOUS = ("--ps-mode", "asynchronous")
+MANY_STEPS = ("--epochs", 6, "--steps-per-epoch", 200, *SHORT[4:])
 
 
 class AsynchronousTest(WithServers):
@@ -173,8 +174,75 @@ class AsynchronousTest(WithServers):
         self.assertTrue(eventually(has_applied, 30), str(counts))
         self.succeeded()
 
+    def kill_trainer(self, task: int) -> None:
+        """When it has begun."""
+        self.assertTrue(eventually(lambda: bool(children(self.started[task].process.pid)), 30))
+        os.kill(next(iter(children(self.started[task].process.pid).values())), signal.SIGKILL)
+
+    def wait_for_epoch(self, epoch: int) -> None:
+        if not eventually(lambda: f"Epoch {epoch}" in self.started[0].stdout, 60):
+            self.end_all()
+            self.fail("".join(map(str, self.end())))
+
+    def succeeded_without(self, *lost: int, steps: int, updates: int) -> None:
+        """The others have trained on, and each slice has made one update."""
+        first_server = self.workers
+        ended = self.assert_ended_with_restarts()
+        for task, one in enumerate(ended):
+            self.assertEqual("generation 1 ended" in one.stderr, task in lost, str(one))
+            for worker in lost if task >= first_server else ():
+                self.assertIn(f"lost {self.name_of(worker)} (localhost:{self.ports[worker]})", one.stderr)
+        for worker in lost:
+            self.assertIn(f"{self.name_of(worker)} (localhost:{self.ports[worker]}) is back", ended[first_server].stderr)
+        self.assertNotIn("Resuming from", ended[0].stdout)
+        self.assertEqual(self.history()["iteration"], steps * updates)
+        self.assertEqual(sum(self.gradients()[-1]), steps // len(self.history()["epochs"]) * updates)
+
+    def name_of(self, worker: int) -> str:
+        return f"worker {worker - 1}" if self.has_chief else f"worker {worker}"
+
+    def test_workers_come_and_go(self) -> None:
+        """One after the other, and both at once, while the chief trains on. Each runs the program again up to where the
+        others are."""
+        for servers in (1, 2):
+            with self.subTest(servers=servers):
+                self.model = self.scratch / f"with{servers}"
+                self.launch_job(3, servers, *MANY_STEPS, *ASYNCHRONOUS, "--backup-save-freq", 50)
+                self.wait_for_epoch(2)
+                self.kill_trainer(1)
+                self.wait_for_epoch(3)
+                self.kill_trainer(2)
+                self.kill_trainer(1)
+                self.succeeded_without(1, 2, steps=1200, updates=3)
+
+    def test_workers_of_a_coordinator_come_and_go(self) -> None:
+        """In the first epoch, where it validates after each epoch, and in a loop of one's own."""
+        self.has_chief = True
+        for name in ("keras_mnist", "custom_training_mnist"):
+            with self.subTest(name):
+                self.default_program, self.model = name, self.scratch / name
+                self.launch_job(3, 1, *MANY_STEPS, *ASYNCHRONOUS, "--max-staleness", 3)
+                self.wait_for_epoch(1)
+                self.assertTrue(eventually(lambda: "serving variables" in self.started[3].stdout + self.started[3].stderr, 30))
+                self.kill_trainer(1)
+                self.wait_for_epoch(3)
+                self.kill_trainer(2)
+                self.succeeded_without(1, 2, steps=1200, updates=2)
+
+    def test_a_worker_that_returns_with_other_options(self) -> None:
+        self.launch_job(2, 1, *MANY_STEPS, *ASYNCHRONOUS)
+        self.wait_for_epoch(2)
+        trainer, = children(self.started[1].process.pid).values()
+        self.started[1].process.kill()  # its launcher, with which it ends
+        self.assertTrue(eventually(lambda: not is_there(trainer), 30))
+        self.started.pop(1).end()
+        self.launch(1, [*SERVERS, *MANY_STEPS, *ASYNCHRONOUS, "--learning-rate", 0.5])
+        for one in self.end():
+            self.assertEqual(one.code, USAGE, str(one))
+            self.assertIn("disagree about --learning-rate: worker 0 has", one.stderr)
+
     def test_lost_tasks_of_asynchronous_training(self) -> None:
-        for victim in (0, 1, 2, 3):
+        for victim in (0, 2, 3):
             with self.subTest(victim):
                 self.model = self.scratch / f"without{victim}"
                 self.lose(victim, keeps_bits=False, options=(*LONG, *ASYNCHRONOUS))

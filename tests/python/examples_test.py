@@ -14,7 +14,7 @@ from support import BACKENDS, LIMIT_S, PROGRAMS, JobTest, run_job
 
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 OWN_LOOP = "gan"  # runs under lockstep launch
-NOT_ON = {"tensorflow": ["transformer"], "jax": [OWN_LOOP]}
+NOT_ON = {"jax": [OWN_LOOP]}
 
 
 class ExamplesTest(JobTest):

@@ -242,9 +242,7 @@ class FullTest(FitTest):
     def test_any_model_on_any_backend(self) -> None:
         program = Path(__file__).parent / "programs" / "any_model.py"
         for backend in BACKENDS:
-            cases = ["layer:1", "vae:2", "layer:2", "lstm:2"]
-            if backend != "tensorflow":  # whose graph does not know the shapes of attention's gradients
-                cases.append("transformer:2")
+            cases = ["layer:1", "vae:2", "layer:2", "lstm:2", "transformer:2"]
             environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
             command = [sys.executable, "-W", "ignore", str(program), *cases]
             done = subprocess.run(

@@ -146,6 +146,10 @@ void ConfigReader::expect(const std::string& key, const json& only) {
   if (value != nullptr && *value != only) fail_unsupported(key);
 }
 
+void ConfigReader::refuse_null(const std::string& key) const {
+  if (const auto found = object_.find(key); found != object_.end() && found->is_null()) fail_unsupported(key);
+}
+
 std::string ConfigReader::dtype(const std::string& key) {
   const json* value = find(key);
   if (value == nullptr) return "float32";
@@ -175,9 +179,10 @@ void ConfigReader::reject_unread_keys() const {
 void ConfigReader::fail_unsupported(const std::string& key) const {
   const json& value = object_.at(key);
   const bool is_function = value.is_object() && value.value("class_name", json()) == "function";
-  fail(fmt::format("has {} = {}, which Lockstep does not support; build the model with another value or without it, or "
-                   "use lockstep.fit, which trains models that Keras 3 loads",
-                   key, is_function ? "the function " + print(value.value("config", json())) : print(value)));
+  fail(
+      fmt::format("has {} = {}, which Lockstep does not support; build the model with another value or without it, or "
+                  "use lockstep.fit, which trains models that Keras 3 loads",
+                  key, is_function ? "the function " + print(value.value("config", json())) : print(value)));
 }
 
 void ConfigReader::fail(const std::string& problem) const { throw DataError(fmt::format("{} {}", where_, problem)); }
@@ -194,6 +199,17 @@ json parse_json(const std::string& text, const std::string& source) {
   try {
     return json::parse(text, limit_depth);
   } catch (const json::parse_error& error) {
+    // Python writes such numbers. The error is at or within the word.
+    const std::size_t begin = text.find_last_of(": ,[", std::min<std::size_t>(error.byte, text.size())) + 1;
+    for (const char* const number : {"NaN", "Infinity", "-Infinity"}) {
+      if (text.compare(begin, std::string(number).size(), number) != 0) continue;
+      const std::size_t key_end = text.rfind('"', begin);
+      const std::size_t key =
+          key_end == std::string::npos || key_end == 0 ? std::string::npos : text.rfind('"', key_end - 1);
+      throw DataError(fmt::format("{} has the number {}{}; build or compile the model with finite numbers", source,
+                                  number,
+                                  key == std::string::npos ? "" : " as " + text.substr(key + 1, key_end - key - 1)));
+    }
     throw DataError(fmt::format("{} is not JSON from byte {} on; the file is damaged", source, error.byte));
   } catch (const json::exception&) {
     throw DataError(fmt::format("{} holds a number that is out of range; the file is damaged", source));

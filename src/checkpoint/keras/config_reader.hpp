@@ -40,6 +40,8 @@ class ConfigReader {
               bool skip_batch);  ///< with `skip_batch` [null, 28, 28] and [8, 28, 28] are {28, 28}
 
   /// Throws DataError unless the key has this value or is absent.
+  /// For a key that may be absent.
+  void refuse_null(const std::string& key) const;
   void expect(const std::string& key, const nlohmann::json& only);
 
   [[nodiscard]] bool was_read(const std::string& key) const { return seen_.contains(key); }

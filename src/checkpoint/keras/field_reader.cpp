@@ -191,6 +191,13 @@ void FieldReader::read(const std::string& key, LearningRate& rate) {
       known.push_back(ScheduleTraits<Schedule>::class_name);
       if (described.class_name != known.back()) return;
       Schedule schedule;
+      // PiecewiseConstantDecay has no such field, and computes with whole numbers what it would with others.
+      if (const json* const first = config.find("initial_learning_rate");
+          first != nullptr && first->is_number_integer())
+        config.fail(
+            fmt::format("has the whole number {0} as initial_learning_rate, with which Keras computes in whole "
+                        "numbers; make it {0}.0",
+                        first->dump()));
       FieldReader reader(config, where);
       ScheduleTraits<Schedule>::fields(reader, schedule);
       rate = std::move(schedule);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,12 +38,21 @@ class FieldReader {
   FieldReader(ConfigReader& config, std::string where, Initializers initializers = Initializers::needed)
       : config_(config), where_(std::move(where)), initializers_(initializers) {}
 
+  /// For objects that Keras itself gives their defaults where a number is null: metrics.
+  void take_null() { takes_null_ = true; }
+
   void required(const std::string& key, auto& value, const auto&... /*range*/) {
     (void)config_.required(key);
     read(key, value);
   }
-  void optional(const std::string& key, auto& value, const auto&... /*range*/) {
-    if (config_.find(key) != nullptr) read(key, value);
+  template <typename Value>
+  void optional(const std::string& key, Value& value, const auto&... range) {
+    if (config_.find(key) != nullptr) {
+      read(key, value);
+      (require_size(key, value, range), ...);
+    } else if constexpr (std::is_arithmetic_v<Value>) {
+      if (!takes_null_ && value != Value()) config_.refuse_null(key);  // otherwise it means what the default means
+    }
   }
   void written_if(bool /*condition*/, const std::string& key, auto& value, const auto&... /*range*/) {
     optional(key, value);
@@ -68,6 +78,15 @@ class FieldReader {
   }
 
  private:
+  /// Absent, an extent of 0 may stand for a default.
+  void require_size(const std::string& /*key*/, const auto& /*value*/, const auto& /*range*/) {}
+  void require_size(const std::string& key, const Size1D& value, const Interval& range) {
+    if (!range.contains(value.length)) config_.fail_unsupported(key);
+  }
+  void require_size(const std::string& key, const Size2D& value, const Interval& range) {
+    if (!range.contains(value.height) || !range.contains(value.width)) config_.fail_unsupported(key);
+  }
+
   void read(const std::string& key, int& value) { value = config_.integer(key); }
   void read(const std::string& key, double& value) { value = config_.number(key); }
   void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
@@ -107,6 +126,7 @@ class FieldReader {
   ConfigReader& config_;
   std::string where_;
   Initializers initializers_;
+  bool takes_null_ = false;
 };
 
 }  // namespace lockstep

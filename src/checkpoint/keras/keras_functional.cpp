@@ -175,7 +175,9 @@ class ConnectionReader {
         value.contains("config") && value.at("config").is_object() && value.at("config").contains("keras_history")) {
       history = &value.at("config").at("keras_history");
     }
-    if (history == nullptr || !names_output(*history)) fail(layer, "is called with more than layers' outputs");
+    if (history == nullptr || !names_output(*history))
+      fail(layer,
+           "is called with more than layers' outputs; save the model as .keras, which may say it in another way");
     outputs.push_back(history);
   }
 
@@ -193,7 +195,9 @@ class ConnectionReader {
 
   [[nodiscard]] std::vector<int> ends_of(ConfigReader& config, const std::string& key) const {
     std::vector<const json*> named;
-    if (const json* const value = config.find(key)) collect(*value, named);
+    const json* const value = config.find(key);
+    if (value != nullptr) collect(*value, named);
+    if (value != nullptr && value->is_object()) require_own_names(*value, key, named);
     if (named.empty()) throw DataError(fmt::format("{} names no layers as {}", where_, key));
     std::vector<int> ends;
     ends.reserve(named.size());
@@ -203,6 +207,18 @@ class ConnectionReader {
       }));
     }
     return ends;
+  }
+
+  /// Keras goes by the keys of a dict, Lockstep by the names of layers. Other words than those confuse nobody.
+  void require_own_names(const json& dict, const std::string& key, const std::vector<const json*>& named) const {
+    for (const auto& [name, end] : dict.items()) {
+      if (!names_output(end) || end.at(0) == json(name)) continue;
+      const auto is_of_layer = [&name = name](const json* each) { return each->at(0) == json(name); };
+      if (std::ranges::none_of(named, is_of_layer)) continue;
+      throw DataError(
+          fmt::format("{}: {} is a dict in which '{}' is the layer {}; give the layers the names of the keys", where_,
+                      key, name, end.at(0).dump()));
+    }
   }
 
   /// Every layer must matter to an output, or its weights would be dropped in silence.

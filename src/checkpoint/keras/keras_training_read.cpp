@@ -236,6 +236,7 @@ Metric read_metric(const json& value, const std::string& source, const Judged& j
     if (!names_metric<T>(described, function, log_name, config, judged)) return;
     T options;
     FieldReader reader(config, described.class_name);
+    reader.take_null();
     Traits::fields(reader, options);
     if (log_name != Traits::name) options.name = log_name;
     metric = options;
@@ -261,10 +262,12 @@ void read_metrics(const json& value, const std::string& source, const Judged& ju
   }
 }
 
+bool is_one_loss(const json& value) { return value.is_string() || (value.is_object() && value.contains("class_name")); }
+
 /// One loss for all outputs, or one for each.
 void read_losses(const json& value, const std::string& source, const DescribedOutputs& outputs,
                  std::vector<OutputOptions>& read) {
-  const bool is_one = value.is_string() || (value.is_object() && value.contains("class_name"));
+  const bool is_one = is_one_loss(value);
   const std::vector<const json*> losses =
       is_one ? std::vector<const json*>(outputs.all.size(), &value) : by_output(value, outputs, "losses", source);
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -336,8 +339,15 @@ CompileState training_config_from_json(const std::string& text, const std::strin
       return;
     }
     read_losses(*loss, source, outputs, training.outputs);
-    if (const json* const weights = config.find("loss_weights"))
-      read_loss_weights(*weights, source, outputs, training.outputs);
+    const json* const weights = config.find("loss_weights");
+    if (weights == nullptr) return;
+    if (version == KerasVersion::three && is_one_loss(*loss)) {
+      config.fail(
+          fmt::format("has loss_weights, but one loss for {} outputs, which Keras refuses; compile the model with "
+                      "a loss for each",
+                      outputs.all.size()));
+    }
+    read_loss_weights(*weights, source, outputs, training.outputs);
   });
   read_part(training.refusals.metrics, [&] {
     if (has_several) {
@@ -354,10 +364,13 @@ CompileState training_config_from_json(const std::string& text, const std::strin
       if (const json* const found = config.find(key)) read_metrics(*found, source, judged, *list);
     }
   });
-  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
+  config.ignore({"run_eagerly", "jit_compile", "steps_per_execution"});  // these change Keras' speed, not the result
   config.ignore({"metrics", "weighted_metrics"});                        // some are unread if one is refused
-  if (training.refusals.loss.empty())
-    read_part(training.refusals.loss, [&] { config.reject_unread_keys(); });  // such as loss_weights
+  if (!training.refusals.loss.empty()) return training;
+  read_part(training.refusals.loss, [&] {
+    if (config.integer("steps_per_execution", 1) < 1) config.fail_unsupported("steps_per_execution");
+    config.reject_unread_keys();  // such as loss_weights
+  });
   return training;
 }
 

@@ -189,7 +189,8 @@ void TaskLinks::join(std::size_t other, Connection connection) {
   link.problem.clear();
   link.is_ready = false;
   link.goodbye.reset();
-  if (is_ready_ && accepts(other)) link.connection->send(encode_shared({ready_kind, ""}));
+  if (is_ready_ && accepts(other)) link.connection->send(encode_shared({ready_kind, has_begun_ ? "begun" : ""}));
+  if (std::exchange(link.is_lost, false)) returns_.on_returned(other);
 }
 
 void TaskLinks::connect(std::size_t other) {
@@ -236,14 +237,18 @@ std::string TaskLinks::authenticate(std::size_t other, Socket socket) {
         return "it accepts connections, but does not answer the handshake";
       }
       connection.flush();
-      std::vector<Frame> frames = connection.receive();
-      for (std::size_t i = 0; i < frames.size(); ++i) {
-        const ClientHandshake::Answer answer = handshake.receive(frames[i]);
+      connection.read();
+      while (const std::optional<Frame> frame = connection.next()) {
+        const ClientHandshake::Answer answer = handshake.receive(*frame);
         if (answer.frame) connection.send(encode_shared(*answer.frame));
         if (answer.is_welcome) {
-          join(other, std::move(connection));
-          while (++i < frames.size()) take(other, std::move(frames[i]), {});
-          return "";
+          join(other, std::move(connection));  // the frames after the welcome may be larger than those before it
+          Connection& joined = *links_[other].connection;
+          while (std::optional<Frame> next = joined.next()) take(other, *std::move(next), {});
+          if (joined.is_open()) return "";
+          std::string problem = joined.problem();
+          links_[other].connection.reset();
+          return problem;
         }
         if (!answer.refused) continue;
         // Without a token, a refusal is as true as everything else that a server says.
@@ -260,7 +265,7 @@ std::string TaskLinks::authenticate(std::size_t other, Socket socket) {
 
 void TaskLinks::send(std::size_t other, const SharedBytes& bytes, std::vector<std::span<const std::byte>> borrowed) {
   Link& link = links_.at(other);
-  if (!link.connection) return lose(other, link.problem);
+  if (!link.connection) return lose(other, link.problem);  // an error, unless it may return
   link.connection->send(bytes, std::move(borrowed));
   while (link.connection && link.connection->unsent_bytes() > max_unsent_bytes && !is_server()) {
     if (!wait_for(link.connection->socket(), POLLOUT, Deadline::after(options_.rendezvous_timeout)))
@@ -334,6 +339,7 @@ void TaskLinks::take(std::size_t other, Frame&& frame, const Handler& handler) {
   Link& link = links_[other];
   if (frame.kind == ready_kind) {
     link.is_ready = true;
+    link.has_begun = !frame.body.empty();
   } else if (frame.kind == goodbye_kind) {
     constexpr std::uint64_t max_code = 255;
     BodyReader reader(frame.body);
@@ -351,7 +357,12 @@ void TaskLinks::lose(std::size_t other, std::string why) {
   link.connection.reset();
   link.is_ready = false;
   link.problem = std::move(why);
-  if (is_over_ || link.goodbye) return;
+  if (is_over_) return;
+  if (has_begun_ && may_return(other)) {
+    if (!std::exchange(link.is_lost, true)) returns_.on_lost(other, link.problem);
+    return;
+  }
+  if (link.goodbye) return;
   if (has_begun_) throw PeerError(fmt::format("lost {}: {}", name_of(other), link.problem));
   std::erase_if(early_frames_, [other](const auto& early) { return early.first == other; });
   if (accepts(other)) is_ready_ = false;  // all are told again when its successor has connected

@@ -44,6 +44,14 @@ struct TaskLinkOptions {
   std::function<void()> while_waiting = {};
 };
 
+/// What a server does about tasks that may come back: their loss is no error, and frames to them are dropped meanwhile.
+/// The functions are called within those of TaskLinks.
+struct TaskReturns {
+  std::function<bool(std::size_t task)> may_return;
+  std::function<void(std::size_t task, const std::string& why)> on_lost;
+  std::function<void(std::size_t task)> on_returned;  ///< its successor is connected
+};
+
 class TaskLinks {
  public:
   /// Waits until all tasks are connected. Throws PeerError that names the missing ones, and UsageError if a server
@@ -79,6 +87,12 @@ class TaskLinks {
   /// How a task has ended; none: it has not.
   [[nodiscard]] const std::optional<TaskGoodbye>& goodbye_of(std::size_t task) const { return links_.at(task).goodbye; }
 
+  /// From now on tasks may be lost and come back. Without it, a loss is an error.
+  void set_returns(TaskReturns returns) { returns_ = std::move(returns); }
+
+  /// Whether this task is the successor of one that was lost: server 0 had begun before.
+  [[nodiscard]] bool has_returned() const { return links_[task_of_server(0)].has_begun; }
+
   [[nodiscard]] bool is_connected(std::size_t task) const { return links_.at(task).connection != nullptr; }
 
   /// From now on all tasks may end: a lost connection is none that is missed.
@@ -92,6 +106,8 @@ class TaskLinks {
   struct Link {
     std::unique_ptr<Connection> connection;  ///< null: not connected
     bool is_ready = false;                   ///< the task has told that it is connected to all others
+    bool has_begun = false;                  ///< it told so after it had begun
+    bool is_lost = false;                    ///< and awaited
     std::string problem;                     ///< why it is not connected
     Deadline retry_at = Deadline::after(0);
     double retry_delay = 0;
@@ -102,6 +118,7 @@ class TaskLinks {
   [[nodiscard]] bool connects_to(std::size_t other) const noexcept;
   [[nodiscard]] bool accepts(std::size_t other) const noexcept;
   [[nodiscard]] const Task& task(std::size_t index) const;
+  [[nodiscard]] bool may_return(std::size_t other) const { return returns_.may_return && returns_.may_return(other); }
 
   void connect_all();
   void connect(std::size_t other);
@@ -118,6 +135,7 @@ class TaskLinks {
 
   ClusterSpec cluster_;
   TaskLinkOptions options_;
+  TaskReturns returns_;
   std::size_t own_ = 0;
   std::vector<Credentials> credentials_;  ///< by server: what it and its peers must agree on
   std::vector<Link> links_;               ///< by task

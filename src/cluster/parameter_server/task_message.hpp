@@ -78,6 +78,11 @@ struct StopTask {
   std::uint64_t request = 0;
 };
 
+/// Server 0 to the successor of a lost worker: it has sent the parts of all collectives up to now.
+struct EndOfReplay {
+  static constexpr std::uint16_t kind = 54;
+};
+
 /// Server 0 to the other servers: the workers have finished.
 struct JobIsOver {
   static constexpr std::uint16_t kind = 53;

@@ -16,7 +16,8 @@ ServerCommunicator::ServerCommunicator(TaskGroup& group, const UpdatePolicy& pol
       policy_(policy),
       model_(group.add_model(
           {.receive = [this](std::size_t task, const ModelMessage& message) { receive(task, message); },
-           .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); }})),
+           .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); },
+           .forget = [this](std::size_t task) { forget(task); }})),
       senders_(group.workers()) {
   if (group.own_server() == 0 && !policy.waits_for_all(group.workers())) tickets_.emplace(policy, group.workers());
 }
@@ -96,6 +97,7 @@ StepNumbers ServerCommunicator::take_step() {
 
 void ServerCommunicator::end_step() {
   is_in_step_ = false;
+  for (const std::size_t worker : std::exchange(lost_, {})) forget(worker);
   answer_pulls();
   if (!tickets_) return;
   tickets_->end_step();
@@ -197,7 +199,9 @@ void ServerCommunicator::receive_gradient(std::size_t worker, const ModelMessage
   if (is_late(worker, own_[shard].version)) return answer(worker, ModelMessageKind::late_weights, shard);
   if (!message.is_placed) copy_to(place(worker, message), message.data());
   sender.has_sent[shard] = true;
-  if (sender.is_complete()) sender.completed_at = ++completed_;
+  if (!sender.is_complete()) return;
+  sender.completed_at = ++completed_;
+  if (tickets_) tickets_->complete(worker);
 }
 
 void ServerCommunicator::receive_state(std::size_t worker, const ModelMessage& message) {
@@ -230,6 +234,32 @@ void ServerCommunicator::hand_out_tickets() {
     const ModelMessageKind kind = grant->is_end ? ModelMessageKind::round_end : ModelMessageKind::ticket;
     group_.send(grant->worker, encode_shared(to_frame(kind, model_, grant->slice, grant->step, {})));
   }
+}
+
+void ServerCommunicator::forget(std::size_t worker) {
+  std::erase_if(pulls_, [worker](const Pull& pull) { return pull.worker == worker; });
+  if (tickets_) {
+    tickets_->forget(worker);
+    hand_out_tickets();
+  }
+  const bool returns = std::ranges::find(lost_, worker) != lost_.end();  // earlier than its gradient was used
+  std::erase(lost_, worker);
+  if (!returns && (is_in_step_ || senders_[worker].is_complete())) {
+    lost_.push_back(worker);
+  } else {
+    clear(worker);
+  }
+}
+
+void ServerCommunicator::clear(std::size_t worker) {
+  Sender& sender = senders_[worker];
+  sender.begun.clear();
+  sender.has_sent.assign(own_.size(), false);
+  sender.answered = 0;
+  if (!maps(worker)) return;
+  unmap(worker);
+  sender.received = AlignedBuffer(gradients().size_bytes());
+  sender.gradients = sender.received.as<float>().data();
 }
 
 /// Within a step some shards are updated and others are not.

@@ -41,6 +41,10 @@ class ServerCommunicator final : public TaskCommunicator {
 
   [[nodiscard]] ReducedShard wait_reduced(std::size_t shard) override;
   void mark_updated(std::size_t shard) override;
+  /// Not within an asynchronous step, which has all that it needs: nobody is lost or returns meanwhile.
+  void make_progress() override {
+    if (!is_in_step_ || !policy_.is_asynchronous) TaskCommunicator::make_progress();
+  }
   [[nodiscard]] bool is_reduced(std::size_t shard) const override { return missing_contributor(shard) == nullptr; }
 
  protected:
@@ -87,6 +91,9 @@ class ServerCommunicator final : public TaskCommunicator {
   /// Sends weights for a worker's gradient of a shard.
   void answer(std::size_t worker, ModelMessageKind kind, std::size_t shard);
   void answer_pulls();
+  /// Of a lost worker. A gradient that is complete is used first.
+  void forget(std::size_t worker);
+  void clear(std::size_t worker);
   void hand_out_tickets();
   void send_slots(std::size_t worker);
 
@@ -100,6 +107,7 @@ class ServerCommunicator final : public TaskCommunicator {
   StepNumbers step_;                       ///< the step that is being made, or was made last
   bool is_in_step_ = false;
   std::vector<Pull> pulls_;             ///< that wait for a step
+  std::vector<std::size_t> lost_;       ///< workers whose last gradient is still to be used
   std::optional<TicketQueue> tickets_;  ///< on server 0, if a step is not one of all workers
 };
 

@@ -53,7 +53,7 @@ void TaskCommunicator::map_arenas() {
   const std::size_t own =
       group_.is_server() ? group_.workers() + group_.own_server() : static_cast<std::size_t>(rank());
   for (const std::string& their : group_.exchange(group_.participants(), is_mapped, "the mapping of arenas"))
-    is_mapped_by_.push_back(their.size() > own && their[own] == '1');
+    is_mapped_by_.push_back(!group_.has_returned() && their.size() > own && their[own] == '1');
 }
 
 std::span<const std::byte> TaskCommunicator::mapped(std::size_t task, std::span<const std::byte> part) const {

@@ -57,6 +57,8 @@ class TaskCommunicator : public Communicator {
   [[nodiscard]] bool maps(std::size_t task) const noexcept {
     return task < mapped_.size() && !mapped_[task].is_empty();
   }
+  /// From now on its data come in messages.
+  void unmap(std::size_t task) { mapped_.at(task) = {}; }
   /// That task's copy of a part of this task's arenas. Requires maps(task).
   [[nodiscard]] std::span<const std::byte> mapped(std::size_t task, std::span<const std::byte> part) const;
   /// Sends parts of the arenas, which must not change until the receiver has answered.

@@ -2,6 +2,7 @@
 #include "collective/parameter_server/task_group.hpp"
 
 #include "core/error_of_code.hpp"
+#include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -16,14 +17,24 @@ namespace lockstep {
 namespace {
 
 constexpr int poll_ms = 10;
+constexpr int temporary = static_cast<int>(ExitCode::temporary);
 constexpr int idle_poll_ms = 100;
 constexpr double idle_s = 0.1;
+constexpr std::size_t max_completed_bytes = std::size_t{1} << 30U;
 
 }  // namespace
 
-TaskGroup::TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy)
-    : links_(std::move(links)), policy_(std::move(policy)) {
+TaskGroup::TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy, bool workers_may_return)
+    : links_(std::move(links)), policy_(std::move(policy)), workers_may_return_(workers_may_return) {
   policy_.spin = false;  // poll() waits
+  if (is_server() && workers_may_return) {
+    links_->set_returns({.may_return = [this](std::size_t task) { return may_return(task); },
+                         .on_lost = [this](std::size_t task, const std::string& why) { forget(task, why); },
+                         .on_returned = [this](std::size_t task) { take_back(task); }});
+  }
+  if (!has_returned()) return;
+  wait([this] { return is_replay_complete_; },
+       [this] { return fmt::format("{} to tell what has happened", name_of_server(0)); });
 }
 
 /// [first, end) of the tasks.
@@ -40,13 +51,14 @@ std::pair<std::size_t, std::size_t> TaskGroup::tasks_of(Among among) const {
 std::vector<std::string> TaskGroup::exchange(Among among, std::string bytes, const char* what) {
   const auto group = static_cast<std::uint64_t>(among);
   const std::uint64_t number = next_number_.at(group)++;
+  const std::pair key{group, number};
+  if (results_.contains(key)) return std::move(results_.extract(key).mapped());  // a replay
   const std::size_t hub = links_->task_of_server(0);
   if (links_->own_task() == hub) {
     take_part(hub, {group, number, std::move(bytes)});
   } else {
     links_->send(hub, to_frame(Contribution{group, number, std::move(bytes)}));
   }
-  const std::pair key{group, number};
   wait([&] { return results_.contains(key); },
        [&] {
          std::string whom = name_of(hub);
@@ -82,10 +94,50 @@ void TaskGroup::take_part(std::size_t task, Contribution&& part) {
     for (std::size_t server = 1; server < servers(); ++server) send_to_server(server, {JobIsOver::kind, ""});
   }
   const SharedBytes bytes = encode_shared(to_frame(all));
+  if (workers_may_return_) {
+    completed_.push_back(bytes);
+    completed_bytes_ += bytes->size();
+    if (completed_bytes_ > max_completed_bytes) {
+      workers_may_return_ = false;
+      completed_.clear();
+    }
+  }
   for (std::size_t other = first; other < end; ++other) {
     if (other != links_->own_task()) links_->send(other, bytes);
   }
   if (first <= links_->own_task() && links_->own_task() < end) results_[key] = std::move(all.parts);
+}
+
+void TaskGroup::forget(std::size_t task, const std::string& why) {
+  if (!links_->goodbye_of(task)) {
+    log_warning(fmt::format("lost {}: {}; the other workers train on, and wait for it at the end of the round",
+                            name_of(task), why));
+  }
+  for (auto& [key, gathering] : gatherings_) {
+    const auto [first, end] = tasks_of(static_cast<Among>(key.first));
+    if (first <= task && task < end) gathering.parts[task - first].reset();
+  }
+  std::erase_if(early_, [task](const auto& early) { return early.first == task; });
+  forget_in_models(task);
+}
+
+void TaskGroup::take_back(std::size_t task) {
+  forget_in_models(task);
+  if (links_->own_task() != links_->task_of_server(0)) return;
+  log_warning(fmt::format("{} is back", name_of(task)));
+  for (const SharedBytes& bytes : completed_) links_->send(task, bytes);
+  links_->send(task, {EndOfReplay::kind, ""});
+}
+
+void TaskGroup::forget_in_models(std::size_t task) {
+  for (const auto& [model, receiver] : receivers_) {
+    if (receiver.forget) receiver.forget(task);
+  }
+}
+
+bool TaskGroup::is_replaying() const {
+  const auto group = static_cast<std::uint64_t>(participants());
+  return has_returned() && results_.contains({group, next_number_.at(group)});
 }
 
 void TaskGroup::begin_service() {
@@ -178,6 +230,7 @@ void TaskGroup::receive(std::size_t task, Frame&& frame) {
       stop_request_ = std::max(stop_request_, static_cast<StopRequest>(std::min(to_stop_task(frame).request, most)));
       return;
     }
+    case EndOfReplay::kind: is_replay_complete_ = true; return;
     case JobIsOver::kind:
       is_over_ = true;
       links_->set_over();
@@ -191,6 +244,7 @@ void TaskGroup::require_no_failure() const {
   if (is_over_) return;
   for (std::size_t task = 0; task < workers() + servers(); ++task) {
     const auto& goodbye = links_->goodbye_of(task);
+    if (goodbye && goodbye->code == temporary && is_server() && may_return(task)) continue;
     if (goodbye && !goodbye->message.empty())
       throw_error_of_code(static_cast<std::uint64_t>(goodbye->code),
                           fmt::format("{} ended: {}", name_of(task), goodbye->message));

@@ -5,6 +5,11 @@
 // compare options, load the same weights and compile the same models. Then the servers begin to serve, and the
 // collectives are the workers' alone.
 //
+// Where no step is one of all workers, a worker other than the first may be lost: the others go on. Its successor runs
+// the program from the beginning, and *replays* what happened: each collective that the workers completed returns at
+// once what it returned then, and rounds of training (ticket_queue.hpp) are over as soon as they begin. So it comes to
+// the same place in the program with the same state, and the others wait for it only where all meet.
+//
 // Messages are handled while this task waits or makes progress, on the thread that calls.
 #pragma once
 
@@ -29,8 +34,9 @@ namespace lockstep {
 
 class TaskGroup {
  public:
-  /// `policy`: how long a task waits for another. The links must be connected.
-  TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy);
+  /// `policy`: how long a task waits for another. The links must be connected. `workers_may_return`: see above; from
+  /// the beginning of the service on.
+  TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy, bool workers_may_return = false);
   TaskGroup(const TaskGroup&) = delete;
   TaskGroup& operator=(const TaskGroup&) = delete;
 
@@ -57,6 +63,11 @@ class TaskGroup {
   void begin_service();
   [[nodiscard]] bool is_serving() const noexcept { return is_serving_; }
 
+  /// On the successor of a lost worker.
+  [[nodiscard]] bool has_returned() const { return !is_server() && links_->has_returned(); }
+  /// Whether the program's next collective is one that the workers have completed without this worker.
+  [[nodiscard]] bool is_replaying() const;
+
   /// Collective among the workers: the job is over, and all tasks may end.
   void finish();
   /// On a server: no worker needs it any more.
@@ -70,6 +81,8 @@ class TaskGroup {
     /// Where the data of an expected message belong; nowhere for others, which `receive` refuses. `message` has no
     /// data.
     std::function<Places(std::size_t task, const ModelMessage& message)> place;
+    /// A worker that may return is lost. Called again when its successor is there, before its messages.
+    std::function<void(std::size_t task)> forget = {};
   };
   /// Numbers the models. Messages that came before are passed to the receiver at once.
   [[nodiscard]] std::uint64_t add_model(Receiver receiver);
@@ -107,12 +120,22 @@ class TaskGroup {
   void receive(std::size_t task, Frame&& frame);
   [[nodiscard]] Placer placer_of(std::size_t task) const;
   void take_part(std::size_t task, Contribution&& part);
+  [[nodiscard]] bool may_return(std::size_t task) const noexcept {
+    return workers_may_return_ && is_serving_ && task > 0 && task < workers();
+  }
+  void forget(std::size_t task, const std::string& why);
+  void take_back(std::size_t task);
+  void forget_in_models(std::size_t task);
   void require_no_failure() const;
 
   std::shared_ptr<TaskLinks> links_;
   WaitPolicy policy_;
   bool is_serving_ = false;
   bool is_over_ = false;
+  bool workers_may_return_;
+  std::vector<SharedBytes> completed_;  ///< collectives, on server 0 if workers may return
+  std::size_t completed_bytes_ = 0;
+  bool is_replay_complete_ = false;             ///< server 0 has sent them
   std::array<std::uint64_t, 4> next_number_{};  ///< by group
   std::map<std::pair<std::uint64_t, std::uint64_t>, Gathering> gatherings_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::string>> results_;  ///< for this task

@@ -20,6 +20,16 @@ void TicketQueue::close() {
   end_ = std::min(end_, policy_.is_asynchronous ? (next_ + slices_ - 1) / slices_ : next_ + 1);
 }
 
+void TicketQueue::complete(std::size_t worker) {
+  if (std::optional<Held>& held = held_.at(worker)) held->is_complete = true;
+}
+
+void TicketQueue::forget(std::size_t worker) {
+  std::erase(waiting_, worker);
+  const std::optional<Held> held = std::exchange(held_.at(worker), std::nullopt);
+  if (held && !held->is_complete) returned_.push_back(held->ticket);
+}
+
 void TicketQueue::ask(std::size_t worker) {
   if (policy_.is_asynchronous) held_.at(worker).reset();
   waiting_.push_back(worker);
@@ -41,19 +51,24 @@ std::optional<TicketQueue::Grant> TicketQueue::next_grant() {
 
 std::optional<TicketQueue::Grant> TicketQueue::grant_asynchronous(std::size_t worker) {
   if (!policy_.trains(worker)) return grant_coordinator();
-  if (next_ >= end_ * slices_) return Grant{worker, end_, 0, true};
+  if (are_all_handed_out()) return Grant{worker, end_, 0, true};
   if (exceeds_staleness()) return std::nullopt;
   const auto others = static_cast<std::size_t>(std::ranges::count_if(held_, [](const auto& held) { return !!held; }));
-  held_[worker] = Held{next_, others};
-  const Grant grant{worker, next_ / slices_, next_ % slices_, false};
-  ++next_;
-  return grant;
+  std::uint64_t ticket = next_;
+  if (returned_.empty()) {
+    ++next_;
+  } else {
+    ticket = returned_.front();
+    returned_.pop_front();
+  }
+  held_[worker] = Held{ticket, handed_out_++, others};
+  return Grant{worker, ticket / slices_, ticket % slices_, false};
 }
 
 std::optional<TicketQueue::Grant> TicketQueue::grant_coordinator() {
   const std::uint64_t begun = (next_ + slices_ - 1) / slices_;
   if (begun > std::exchange(told_, begun)) return Grant{0, begun - 1, slices_, false};
-  if (next_ >= end_ * slices_) return Grant{0, end_, 0, true};
+  if (are_all_handed_out()) return Grant{0, end_, 0, true};
   return std::nullopt;
 }
 
@@ -65,7 +80,7 @@ bool TicketQueue::exceeds_staleness() const {
   for (const std::optional<Held>& held : held_) {
     if (!held) continue;
     ++others;
-    if (next_ - held->number + held->before > *policy_.max_staleness) return true;
+    if (handed_out_ - held->number + held->before > *policy_.max_staleness) return true;
   }
   return others > *policy_.max_staleness;
 }
@@ -73,8 +88,8 @@ bool TicketQueue::exceeds_staleness() const {
 /// A worker that has computed its slice of the next step waits until the servers have made it.
 std::optional<TicketQueue::Grant> TicketQueue::grant_synchronous(std::size_t worker) {
   if (next_ >= end_) return Grant{worker, end_, 0, true};
-  if (held_[worker] && held_[worker]->number == next_) return std::nullopt;
-  held_[worker] = Held{next_, 0};
+  if (held_[worker] && held_[worker]->ticket == next_) return std::nullopt;
+  held_[worker] = Held{.ticket = next_};
   return Grant{worker, next_, worker, false};
 }
 

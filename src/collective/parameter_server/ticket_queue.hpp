@@ -32,6 +32,10 @@ class TicketQueue {
   void open(const Range& steps);
   /// Ends the round after the steps that have begun.
   void close();
+  /// All gradients of the ticket that a worker holds have come.
+  void complete(std::size_t worker);
+  /// A worker is lost: another one gets its ticket, unless that is complete. Only if asynchronous.
+  void forget(std::size_t worker);
   /// A worker wants a ticket. The updates by its last one have been made, or, without a bound, may yet come.
   void ask(std::size_t worker);
   /// The servers have made the step for which the tickets were.
@@ -49,19 +53,24 @@ class TicketQueue {
  private:
   /// A ticket that a worker holds.
   struct Held {
-    std::uint64_t number = 0;  ///< among all tickets
-    std::size_t before = 0;    ///< tickets that others held when it was handed out
+    std::uint64_t ticket = 0;  ///< asynchronous: which one; else: of which step
+    std::uint64_t number = 0;  ///< of those that were handed out before it
+    std::size_t before = 0;    ///< of these, those that others held then
+    bool is_complete = false;
   };
 
   [[nodiscard]] std::optional<Grant> grant_asynchronous(std::size_t worker);
   [[nodiscard]] std::optional<Grant> grant_coordinator();
   [[nodiscard]] std::optional<Grant> grant_synchronous(std::size_t worker);
+  [[nodiscard]] bool are_all_handed_out() const { return next_ >= end_ * slices_ && returned_.empty(); }
   [[nodiscard]] bool exceeds_staleness() const;
 
   UpdatePolicy policy_;
   std::size_t slices_;                     ///< of a step
   std::uint64_t end_ = 0;                  ///< of the round, in steps
   std::uint64_t next_ = 0;                 ///< asynchronous: ticket; else: the step that the servers are about to make
+  std::uint64_t handed_out_ = 0;           ///< tickets
+  std::deque<std::uint64_t> returned_;     ///< tickets of lost workers
   std::deque<std::size_t> waiting_;        ///< workers that have asked, in order
   std::uint64_t told_ = 0;                 ///< steps that the coordinator knows to have begun
   std::vector<std::optional<Held>> held_;  ///< by worker

@@ -79,9 +79,11 @@ void WorkerCommunicator::begin_round(const Range& steps, std::uint64_t iteration
   }
   is_state_sent_ = true;
   barrier();  // until the chief has begun the round, and so has fetched what it saves after the last one
+  if (group_.has_returned() && !group_.is_replaying()) pull(0);
 }
 
 std::optional<Ticket> WorkerCommunicator::next_ticket() {
+  if (group_.is_replaying()) is_round_over_ = true;
   if (is_round_over_) return std::nullopt;
   if (policy_.max_staleness) wait_all_updated();  // TicketQueue takes the last update of a worker that asks as made
   awaits_ticket_ = true;
@@ -112,7 +114,7 @@ std::uint64_t WorkerCommunicator::end_round() {
   barrier();
   pull(0);
   is_in_round_ = false;
-  return ticket_->step;
+  return ticket_ ? ticket_->step : 0;
 }
 
 void WorkerCommunicator::pull(std::uint64_t iteration) {

@@ -60,7 +60,7 @@ class WorkerCommunicator final : public TaskCommunicator {
   /// Ends the round after the steps that have begun.
   void close_round();
   /// Collective, when next_ticket() has returned none: gets the weights after the last update, which are the same on
-  /// all workers, and returns the end of the round in steps.
+  /// all workers, and returns the end of the round in steps. Of a round that it replays, it does not know the end.
   std::uint64_t end_round();
   [[nodiscard]] bool is_in_round() const noexcept { return is_in_round_; }
   /// Of the weights that this worker has.

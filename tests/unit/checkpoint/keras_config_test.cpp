@@ -179,6 +179,8 @@ TEST_CASE("unsupported layers and options are rejected by name") {
        {"data_format", "channels_first"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "padding": "causal")"), {"padding", "causal"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": [3, 3, 3])"), {"kernel_size = [3,3,3]"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "use_bias": null)"), {"use_bias = null"}},
+      {layer("MaxPooling2D", R"("pool_size": 2, "strides": [0, 2])"), {"strides = [0,2]"}},
       {layer(
            "Conv2D",
            R"("filters": 2, "kernel_size": 3, "kernel_regularizer": {"class_name": "OrthogonalRegularizer", "config": {}})"),

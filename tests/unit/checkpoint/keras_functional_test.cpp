@@ -104,6 +104,8 @@ TEST_CASE("Functional models are read in Keras' order, from Keras 2 and Keras 3"
       {functional(in_circle, last), {"depends on its own output"}},
       {functional(called("Flatten", "", "in"), R"(["the_Flatten", 0, 0], "trainable": "no")"), {"trainable"}},
       {functional(called("Flatten", "", "in"), "[]"), {"no layers as output_layers"}},
+      {functional(called("Flatten", "", "in"), R"({"in": ["the_Flatten", 0, 0], "the_Flatten": ["in", 0, 0]})"),
+       {"output_layers is a dict in which 'in' is the layer \"the_Flatten\""}},
       {functional(called("LSTM", "", "in"), R"([["the_LSTM", 0, 0]])"), {"LSTM", "does not have"}},
   };
   for (const auto& [text, words] : cases) require_words(refusal(text), words);

@@ -219,6 +219,19 @@ TEST_CASE("unsupported compile settings are rejected by name") {
       {training_of(R"({"class_name": "Muon", "config": {}})", mse),
        {"m.h5", "Muon", "AdamW", "before model.compile()"}},
       {training_of(R"({"class_name": "Adam", "config": {"amsgrad": 1}})", mse), {"Adam", "amsgrad"}},
+      {training_of(R"({"class_name": "AdamW", "config": {"weight_decay": null}})", mse),
+       {"AdamW", "weight_decay = null"}},
+      {training_of(sgd, R"({"class_name": "CategoricalFocalCrossentropy", "config": {"alpha": null}})"),
+       {"CategoricalFocalCrossentropy", "alpha = null"}},
+      {R"({"loss": "mse", "steps_per_execution": 0, "optimizer_config": )" + sgd + "}", {"steps_per_execution = 0"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": NaN}})", mse),
+       {"m.h5", "has the number NaN as learning_rate", "finite"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": -Infinity, "momentum": 0.5}})", mse),
+       {"has the number -Infinity as learning_rate"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"class_name": "ExponentialDecay", "config":
+       {"initial_learning_rate": 1, "decay_steps": 3, "decay_rate": 0.5}}}})",
+                   mse),
+       {"ExponentialDecay", "whole number 1", "1.0"}},
       {training_of(R"({"class_name": "Adam", "config": {"loss_scale_factor": 2.0}})", mse),
        {"Adam", "loss_scale_factor"}},
       {training_of(R"({"class_name": "Adam", "config": {"gradient_accumulation_steps": 1}})", mse),
@@ -330,6 +343,7 @@ TEST_CASE("losses and metrics of several outputs are lists, or dictionaries by n
 
   const auto refusal = [&](const std::string& rest) { return message_of<DataError>([&] { (void)read(rest); }); };
   require_words(refusal(R"("loss": ["mse"])"), {"losses", "2 outputs", "compile the model"});
+  require_words(refusal(R"("loss": "mse", "loss_weights": [1, 0.5])"), {"loss_weights", "one loss for 2 outputs"});
   require_words(refusal(R"("loss": ["mse", null])"), {"'price' has no loss"});
   require_words(refusal(R"("loss": {"kind": "mse"})"), {"'price' has no loss"});
   require_words(refusal(R"("loss": {"kind": "mse", "price": "mse", "more": "mse"})"), {"losses of the output 'more'"});

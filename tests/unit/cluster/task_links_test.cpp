@@ -109,6 +109,38 @@ TEST_CASE("all tasks of a parameter-server job connect, and frames go both ways"
   CHECK(receive(*links[2]) == std::pair<std::size_t, std::string>{3, "between servers"});
 }
 
+TEST_CASE("a task that may return is no error when it is lost, and its successor knows what it is") {
+  const Job job(2, 1);
+  auto links = job.connect();
+  constexpr std::size_t server = 2;
+  std::vector<std::string> events;
+  const std::string since_then(1'000'000, 'x');  // more than a handshake may send
+  links[server]->set_returns(
+      {.may_return = [](std::size_t task) { return task == 1; },
+       .on_lost = [&](std::size_t task, const std::string&) { events.push_back("lost " + std::to_string(task)); },
+       .on_returned =
+           [&](std::size_t task) {
+             events.push_back("returned " + std::to_string(task));
+             links[server]->send(task, {60, since_then});
+           }});
+  links[1].reset();
+  for (int i = 0; i < 500 && events.empty(); ++i) links[server]->poll(10, [](std::size_t, Frame&&) {});
+  CHECK(events == std::vector<std::string>{"lost 1"});
+  links[server]->send(1, {60, "to nobody"});
+  links[server]->send(0, {60, "to the other"});
+  CHECK(receive(*links[0]).second == "to the other");
+
+  auto successor = job.start(1);
+  for (int i = 0; i < 500 && events.size() < 2; ++i) links[server]->poll(10, [](std::size_t, Frame&&) {});
+  links[1] = successor.get();
+  CHECK(events == std::vector<std::string>{"lost 1", "returned 1"});
+  CHECK(links[1]->has_returned());
+  CHECK_FALSE(links[0]->has_returned());
+  CHECK(receive(*links[1]).second == since_then);
+  links[0].reset();
+  CHECK(message_of_loss(*links[server]).starts_with("lost worker 0"));
+}
+
 TEST_CASE("the data of a model go from memory to memory, whatever comes between") {
   const Job job(2, 1);
   const auto links = job.connect();

@@ -81,6 +81,31 @@ TEST_CASE("a chief that coordinates learns which steps have begun, and gets no s
   }
 }
 
+TEST_CASE("the ticket of a lost worker goes to another one, unless its gradient has come", "[tickets]") {
+  TicketQueue queue(asynchronous(), 3);
+  queue.open({0, 2});
+  for (const std::size_t worker : {0, 1, 2}) queue.ask(worker);
+  for (const std::size_t worker : {0, 1, 2}) CHECK(next_for(queue, worker) == Slice{0, worker});
+  queue.complete(1);
+  queue.forget(1);
+  queue.forget(2);
+  queue.ask(0);
+  CHECK(next_for(queue, 0) == Slice{0, 2});
+  queue.ask(2);  // its successor
+  CHECK(next_for(queue, 2) == Slice{1, 0});
+  queue.ask(1);
+  CHECK(next_for(queue, 1) == Slice{1, 1});
+  queue.ask(0);
+  CHECK(next_for(queue, 0) == Slice{1, 2});
+  queue.ask(1);
+  CHECK(queue.next_grant()->is_end);
+  queue.forget(0);  // after the last ticket was handed out
+  queue.ask(2);
+  CHECK(next_for(queue, 2) == Slice{1, 2});
+  queue.ask(0);
+  CHECK(queue.next_grant()->is_end);
+}
+
 TEST_CASE("a round that is closed ends with the steps that have begun", "[tickets]") {
   SECTION("asynchronous") {
     TicketQueue queue(asynchronous(), 3);
