@@ -63,6 +63,35 @@ class QuickTest(FitTest):
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
 
+    def test_inputs_and_outputs_by_name_as_keras_takes_them(self) -> None:
+        """Dictionaries in any order, also with the names of other layers, and the order of what `evaluate` returns."""
+        random = np.random.default_rng(4)
+        a, b = random.random((2, EXAMPLES, 3))
+        target = random.random((EXAMPLES, 2))
+        first, second = keras.Input((3,), name="a"), keras.Input((3,), name="b")
+        joined = keras.layers.Concatenate()([first, keras.layers.Rescaling(2.0)(second)])
+        p, q = keras.layers.Dense(2, name="p")(joined), keras.layers.Dense(2, name="q")(joined)
+        losses = {"q": "mse", "p": "mae"}
+        metrics = {"p": ["mape"], "q": ["msle"]}
+        by_name = {"p": target, "q": -target}
+        for outputs, targets in (
+            ([q, p], [-target, target]), ({"p": p, "q": q}, by_name), ({"q": q, "p": p}, by_name), ({"q": p, "p": q}, by_name),
+        ):  # fmt: skip
+            for inputs, x, loss in (([first, second], [a, b], losses), ({"a": second, "b": first}, {"a": a, "b": b}, "mse")):
+                model = keras.Model(inputs, outputs)
+                model.compile("sgd", loss, metrics=metrics)
+                with self.subTest(outputs=str(outputs), inputs=type(inputs)):
+                    found = lockstep.evaluate(model, x, targets)
+                    expected = model.evaluate(x, targets, verbose=0)
+                    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for outputs in ({"p": p}, [p], p):
+            model = keras.Model([first, second], outputs)
+            found, expected = lockstep.predict(model, [a, b]), model.predict([a, b], verbose=0)
+            self.assertEqual(type(found), type(expected))
+            keras.tree.map_structure(
+                lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected
+            )
+
     def test_mistakes_are_told(self) -> None:
         x, y = data(EXAMPLES)
         model = make_model()
