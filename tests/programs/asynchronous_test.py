@@ -1,14 +1,17 @@
 """Parameter servers whose steps are not those of all workers: asynchronous ones, and those of the first gradients."""
 
+import contextlib
 import math
 import os
+import random
 import signal
+import time
 from typing import Any
 
 import status_port
 from launch_test import children, free_ports, is_there
 from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
-from support import USAGE, Running, eventually, program
+from support import USAGE, Running, count, eventually, program, seed
 
 ASYNCHRONOUS = ("--ps-mode", "asynchronous")
 MANY_STEPS = ("--epochs", 6, "--steps-per-epoch", 200, *SHORT[4:])
@@ -228,6 +231,42 @@ class AsynchronousTest(WithServers):
                 self.wait_for_epoch(3)
                 self.kill_trainer(2)
                 self.succeeded_without(1, 2, steps=1200, updates=2)
+
+    def test_random_kills(self) -> None:
+        """Of trainers and launchers of any task, up to three a job: each slice makes one update, whoever was lost."""
+        chance = random.Random(seed())
+        total = count(30)
+        done = jobs = 0
+        while done < total:
+            self.has_chief, workers, servers = chance.random() < 0.5, chance.choice((2, 3)), chance.choice((1, 2))
+            bound = chance.choice(((), ("--max-staleness", 2)))
+            options = (*MANY_STEPS, *ASYNCHRONOUS, *bound, "--backup-save-freq", 50)
+            self.model = self.scratch / f"broken_{jobs}"
+            jobs += 1
+            self.launch_job(workers, servers, *options)
+            for _ in range(min(3, total - done)):
+                done += 1
+                time.sleep(chance.uniform(0.0, 4.0))
+                task = chance.randrange(workers + servers)
+                launcher = self.started[task].process
+                trainers = list(children(launcher.pid).values())
+                if launcher.poll() is not None or not trainers:
+                    continue
+                if chance.random() < 0.7:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(trainers[0], signal.SIGKILL)
+                else:
+                    launcher.kill()
+                    launcher.wait()
+                    self.assertTrue(eventually(lambda: not any(is_there(pid) for pid in trainers)))
+                    self.launch(task, [*SERVERS, *options])
+            with self.subTest(seed=seed(), kills=done):
+                self.assert_ended_with_restarts()
+                updates = workers - 1 if self.has_chief else workers
+                self.assertEqual(self.history()["iteration"], 1200 * updates)
+                self.assertEqual(len(self.history()["epochs"]), 6)
+                self.assertTrue(math.isfinite(self.history()["epochs"][-1]["loss"]))
+        print(f"{done} kills in {jobs} jobs, seed {seed()}")
 
     def test_a_worker_that_returns_with_other_options(self) -> None:
         self.launch_job(2, 1, *MANY_STEPS, *ASYNCHRONOUS)
