@@ -31,6 +31,7 @@ VERSION = 3  # of the channel's messages and of job.json
 Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
+_MISTAKES = (64, 65)
 _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
 # What the command calls otherwise than the Python package. Other arguments have their option's name.
 _PYTHON_WORDS = {
@@ -221,9 +222,11 @@ class Job:
         return self._process.wait()
 
     def error(self) -> Error:
-        """Return the exception for a launcher that has ended, and keep its log."""
-        self.keeps_log = True
-        return error_of(self.wait(), self.log.read_text(errors="replace"), str(self.log))
+        """Return the exception for a launcher that has ended, and keep its log, unless the sentence says it all."""
+        code = self.wait()
+        log = self.log.read_text(errors="replace")
+        self.keeps_log = code not in _MISTAKES or "Traceback" in log
+        return error_of(code, log, str(self.log) if self.keeps_log else "")
 
     def end(self) -> None:
         """End the launcher and the workers if they are still running."""

@@ -89,11 +89,13 @@ std::uint64_t TrainingRounds::agree(std::uint64_t end) {
   metrics_.sums.resize(num_sums);
   std::vector<double> all{metrics_.loss_sum, metrics_.num_examples};
   all.insert(all.end(), metrics_.sums.begin(), metrics_.sums.end());
+  const std::size_t first_wish = all.size();
   const StopRequest request = session_.run_context().stop_request();
   for (const bool wants :
        {session_.stop_training(), request == StopRequest::after_next_backup, request == StopRequest::after_this_step})
     all.push_back(wants ? 1 : 0);
   // The chief's numbers, because a worker that replays the round does not know them.
+  const std::size_t first_of_chief = all.size();
   const bool is_chief = worker_.rank() == 0;
   for (const std::uint64_t number : {worker_.weights_iteration(), end})
     all.push_back(is_chief ? static_cast<double>(number) : 0);
@@ -112,11 +114,11 @@ std::uint64_t TrainingRounds::agree(std::uint64_t end) {
   for (std::size_t worker = 0; worker < workers; ++worker)
     gradients.push_back(counts_of(sums.subspan(first_count + worker * own.size(), own.size())));
   session_.log().end_round(metrics, gradients);
-  if (sums[first_count - 5] > 0) session_.set_stop_training(true);
-  if (sums[first_count - 4] > 0) session_.add_request(StopRequest::after_next_backup);
-  if (sums[first_count - 3] > 0) session_.add_request(StopRequest::after_this_step);
-  session_.model().compiled().iteration = static_cast<std::uint64_t>(sums[first_count - 2]);
-  return static_cast<std::uint64_t>(sums[first_count - 1]);
+  if (sums[first_wish] > 0) session_.set_stop_training(true);
+  if (sums[first_wish + 1] > 0) session_.add_request(StopRequest::after_next_backup);
+  if (sums[first_wish + 2] > 0) session_.add_request(StopRequest::after_this_step);
+  session_.model().compiled().iteration = static_cast<std::uint64_t>(sums[first_of_chief]);
+  return static_cast<std::uint64_t>(sums[first_of_chief + 1]);
 }
 
 }  // namespace lockstep

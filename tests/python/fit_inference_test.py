@@ -75,9 +75,15 @@ class QuickTest(FitTest):
         metrics = {"p": ["mape"], "q": ["msle"]}
         by_name = {"p": target, "q": -target}
         for outputs, targets in (
-            ([q, p], [-target, target]), ({"p": p, "q": q}, by_name), ({"q": q, "p": p}, by_name), ({"q": p, "p": q}, by_name),
-        ):  # fmt: skip
-            for inputs, x, loss in (([first, second], [a, b], losses), ({"a": second, "b": first}, {"a": a, "b": b}, "mse")):
+            ([q, p], [-target, target]),
+            ({"p": p, "q": q}, by_name),
+            ({"q": q, "p": p}, by_name),
+            ({"q": p, "p": q}, by_name),
+        ):
+            for inputs, x, loss in (
+                ([first, second], [a, b], losses),
+                ({"a": second, "b": first}, {"a": a, "b": b}, "mse"),
+            ):
                 model = keras.Model(inputs, outputs)
                 model.compile("sgd", loss, metrics=metrics)
                 with self.subTest(outputs=str(outputs), inputs=type(inputs)):

@@ -152,7 +152,8 @@ class QuickTest(FitTest):
         foreign = make_model(other.optimizer)
         excluding = make_model(keras.optimizers.AdamW())
         excluding.optimizer.exclude_from_weight_decay(var_names=["bias"])
-        summed, ignoring, adding = make_model(), make_model(), make_model()
+        summed, ignoring, adding, named = make_model(), make_model(), make_model(), make_model()
+        named.compile("sgd", {"out": "mse"})
         summed.compile("sgd", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))
         ignoring.compile("sgd", keras.losses.SparseCategoricalCrossentropy(ignore_class=-1))
         adding.compile("sgd", lambda true, outputs: keras.ops.sum((outputs - true[:, None]) ** 2))
@@ -181,6 +182,10 @@ class QuickTest(FitTest):
             ("has 1 output.*has 2 arrays", ValueError, lambda: lockstep.fit(model, x, [y, y], verbose=0)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
             ("no array of numbers.*classes.index", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("no array of numbers.*classes.index", ValueError, lambda: lockstep.fit(model, x, y.astype(object))),
+            ("no array of numbers.*astype", ValueError, lambda: lockstep.fit(model, x.astype(str), y)),
+            ("is a masked array", ValueError, lambda: lockstep.fit(model, np.ma.masked_array(x, x > 0.5), y)),
+            ("loss is a dict", ValueError, lambda: lockstep.fit(named, x, y)),
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
             ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
             ("reduction='sum'", ValueError, lambda: lockstep.fit(summed, x, y, engine="keras", workers=2)),
@@ -272,6 +277,24 @@ class QuickTest(FitTest):
         x, y = data()
         with self.assertRaisesRegex(ValueError, "Twice"):
             lockstep.fit(make_model(layers=[keras.layers.Flatten(), Twice()]), x, y, engine="native")
+
+    def test_check_names_what_keras_computes_otherwise(self) -> None:
+        """A decay of nothing, a schedule of whole numbers, a rate that is no number, and a number that is null."""
+        rules = keras.optimizers
+        undecayed = rules.AdamW()
+        undecayed.weight_decay = None
+        cases: list[tuple[str, Any, Any]] = [
+            ("weight_decay = null", undecayed, None),
+            ("whole number 1", rules.SGD(rules.schedules.CosineDecay(1, 5)), None),
+            ("NaN as learning_rate", rules.SGD(float("nan")), None),
+            ("alpha = null", rules.SGD(), keras.losses.CategoricalFocalCrossentropy(alpha=None)),
+        ]
+        for reason, optimizer, loss in cases:
+            model = make_model(optimizer)
+            if loss is not None:
+                model.compile(optimizer, loss)
+            with self.subTest(reason):
+                self.assertRegex(str(lockstep.check(model)), f"^keras engine: .*{reason}")
 
     def test_a_class_that_workers_cannot_import_needs_cloudpickle(self) -> None:
         class Twice(keras.layers.Layer):

@@ -5,10 +5,10 @@
 // compare options, load the same weights and compile the same models. Then the servers begin to serve, and the
 // collectives are the workers' alone.
 //
-// Where no step is one of all workers, a worker other than the first may be lost: the others go on. Its successor runs
-// the program from the beginning, and *replays* what happened: each collective that the workers completed returns at
-// once what it returned then, and rounds of training (ticket_queue.hpp) are over as soon as they begin. So it comes to
-// the same place in the program with the same state, and the others wait for it only where all meet.
+// Where updates are asynchronous, a worker other than the first may be lost: the others train on. Its successor runs
+// the program from the beginning and *replays* what happened: each collective that the workers have completed returns
+// at once what it returned then, and rounds of training (ticket_queue.hpp) are over as soon as they begin. So it comes
+// to where the others are in the program, with the same state. They wait for it only where all meet.
 //
 // Messages are handled while this task waits or makes progress, on the thread that calls.
 #pragma once
