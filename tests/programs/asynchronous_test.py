@@ -215,6 +215,20 @@ class AsynchronousTest(WithServers):
         self.kill_trainer(1)
         self.succeeded_without(1, 2, steps=1200, updates=3)
 
+    def test_a_worker_returns_after_validations(self) -> None:
+        start = self.mirrored(1, *SHORT)
+        self.workers, self.ports = 2, free_ports(3)
+        for index in reversed(range(3)):
+            command = self.train(start, self.model, *SERVERS, *MANY_STEPS, *ASYNCHRONOUS, "--validation-split", 0.25)
+            self.started[index] = Running([program("lockstep"), "launch", "--", *command], self.cwd,
+                                          {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
+        self.wait_for_epoch(3)
+        self.kill_trainer(1)
+        self.assert_ended_with_restarts()
+        history = self.history()
+        self.assertTrue(all("val_loss" in epoch for epoch in history["epochs"]))
+        self.assertEqual(history["iteration"], 60 + 1200 * 2, "with those of the model that it began with")
+
     def test_workers_of_a_coordinator_come_and_go(self) -> None:
         """In the first epoch, where it validates after each epoch, and in a loop of one's own."""
         self.has_chief = True
