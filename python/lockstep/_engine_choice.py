@@ -25,6 +25,7 @@ _SUM_TOLERANCE = 1e-3  # of float16 targets
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
 _OF_VECTORS = ("categoricalcrossentropy", "categoricalfocalcrossentropy", "categoricalhinge")
 _BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
+_BROADCASTS = ("hinge", "squaredhinge", "categoricalhinge", "kldivergence", "poisson", "binarycrossentropy", "f1score")
 _PASSES = (  # layers that return their input or its elements, at least where they do not train
     keras.layers.ActivityRegularization,
     keras.layers.AlphaDropout,
@@ -283,6 +284,18 @@ def _compares_vectors_with_indices(model: Any, y: Any) -> bool:
     return False
 
 
+def _broadcast_metric(model: Any, y: Any) -> str | None:
+    """Return which metric compares each target with all outputs: Keras' functions drop no last axis of 1."""
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    names = [name for name in map(_name_of, keras.tree.flatten(given)) if name in _BROADCASTS]
+    targets = keras.tree.flatten(y)
+    for output, target in zip(getattr(model, "outputs", None) or [], targets, strict=False):
+        if names and target is not None and len(np.shape(target)) + 1 == len(output.shape) and output.shape[-1] == 1:
+            return f"Keras' metric {names[0]} compares targets without a last axis of 1 with all outputs"
+    return None
+
+
 def _penalizes_zeros(model: Any) -> bool:
     """Return whether a weight with an L1 penalty is 0, or may become 0."""
     for variable in model.trainable_variables:
@@ -321,6 +334,9 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "the model has a train_step of its own"
     if _compares_vectors_with_indices(model, y):
         return "it would make one-hot vectors of class indices for the model's loss"
+    problem = _broadcast_metric(model, y)
+    if problem is not None:
+        return problem
     if keras.backend.backend() == "jax" and _penalizes_zeros(model):
         return "a weight with an L1 penalty is 0, where the derivative of Keras on JAX is 1"
     return _tensorflow_takes_for_1(model, y)
@@ -404,6 +420,8 @@ def inference_engine(model: Any, task: str, engine: str, x: Any, y: Any = None, 
         problem = "it takes one sample_weight for each example"
     elif sample_weight is not None and _has_outputs_of_several_axes(model):
         problem = _FLAT_WEIGHTS
+    if task == "evaluate":
+        problem = problem or _broadcast_metric(model, y)
     problem = problem or beyond_32_bits(x, y, sample_weight)
     return choose(model, engine, problem, task)
 

@@ -7,6 +7,7 @@
 #include "losses/loss_registry.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/metrics/metrics.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -195,6 +196,27 @@ void check_target(const Dataset& data, const TargetArray& array, const OutputOpt
   }
 }
 
+/// Keras' functions for these metrics do not drop a last axis of 1: each target would meet all outputs.
+bool broadcasts(const Metric& metric) {
+  return std::holds_alternative<metrics::Hinge>(metric) || std::holds_alternative<metrics::SquaredHinge>(metric) ||
+         std::holds_alternative<metrics::CategoricalHinge>(metric) ||
+         std::holds_alternative<metrics::KLDivergence>(metric) || std::holds_alternative<metrics::Poisson>(metric) ||
+         std::holds_alternative<metrics::BinaryCrossentropy>(metric) ||
+         std::holds_alternative<metrics::F1Score>(metric);
+}
+
+void check_metrics(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
+  if (takes_classes(output.loss) || array.shape.rank() + 1 != shape.rank()) return;
+  for (const std::vector<Metric>* list : {&output.metrics, &output.weighted_metrics}) {
+    const auto metric = std::ranges::find_if(*list, broadcasts);
+    if (metric == list->end()) continue;
+    throw DataError(
+        fmt::format("{} has targets of shape {}, with which Keras' metric {} compares all outputs, of shape {}; give "
+                    "targets of the outputs' shape: y[..., None]",
+                    data.label_of(array), array.shape.to_string(), keras_name(*metric), shape.to_string()));
+  }
+}
+
 }  // namespace
 
 bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
@@ -280,6 +302,7 @@ void check_data(const Dataset& data, const Architecture& model, std::span<const 
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TargetArray& array = array_of_output(data, model, i);
     check_target(data, array, outputs[i], model.output_shape(i));
+    check_metrics(data, array, outputs[i], model.output_shape(i));
     check_weights(data, array, model.output_shape(i));
     classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).elements();
   }

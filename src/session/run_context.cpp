@@ -389,6 +389,7 @@ std::size_t RunContext::batch_size(int requested) const {
 
 std::string RunContext::participant(std::size_t index) const {
   const auto workers = static_cast<std::size_t>(world_.size());
+  if (tasks_) return tasks_->short_name_of(index);
   return index < workers ? fmt::format("worker {}", index) : fmt::format("ps {}", index - workers);
 }
 
@@ -400,7 +401,7 @@ void RunContext::require_equal_on_all_ranks(const std::string& what, const std::
     if (values[rank] == values[0]) continue;
     const auto [mine, theirs] = excerpts_around_difference(values[0], values[rank]);
     const char* all = tasks_ ? "tasks" : "workers";
-    throw UsageError(fmt::format("the {} disagree about {}: worker 0 has {}, {} has {}; {}", all, what, mine,
+    throw UsageError(fmt::format("the {} disagree about {}: {} has {}, {} has {}; {}", all, what, participant(0), mine,
                                  participant(rank), theirs,
                                  remedy.empty() ? fmt::format("use the same on all {}", all) : remedy));
   }

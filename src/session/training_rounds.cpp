@@ -43,7 +43,8 @@ std::optional<Ticket> TrainingRounds::next_ticket() {
       begin_round();
     }
     if (wants_to_stop() && !std::exchange(is_closed_, true)) worker_.close_round();
-    const std::optional<Ticket> ticket = worker_.next_ticket();
+    const std::optional<Ticket> ticket = worker_.next_ticket(has_counted_ ? counted() : std::vector<double>());
+    inherit(worker_.take_inherited());
     session_.log().add_step_seconds(monotonic_seconds() - begin);
     if (ticket && !worker_.trains()) session_.report_step_of_others(*ticket);
     if (ticket) return ticket;
@@ -61,9 +62,30 @@ void TrainingRounds::begin_round() {
   while (end < end_ && !is_backup_due()) ++end;
   before_ = session_.log().epoch_so_far().metrics;
   metrics_ = {};
+  has_counted_ = false;
+  inherited_gradients_.clear();
   gradients_before_ = session_.gradients();
   is_closed_ = false;
   worker_.begin_round({begin, end}, session_.iterations());
+}
+
+std::vector<double> TrainingRounds::counted() const {
+  std::vector<double> numbers{metrics_.loss_sum, metrics_.num_examples};
+  numbers.insert(numbers.end(), metrics_.sums.begin(), metrics_.sums.end());
+  numbers.resize(2 + session_.model().compiled().num_metric_sums());
+  std::vector<double> gradients = numbers_of(session_.gradients());
+  std::ranges::transform(gradients, numbers_of(gradients_before_), gradients.begin(), std::minus<>());
+  for (std::size_t i = 0; i < inherited_gradients_.size(); ++i) gradients[i] += inherited_gradients_[i];
+  numbers.insert(numbers.end(), gradients.begin(), gradients.end());
+  return numbers;
+}
+
+void TrainingRounds::inherit(std::span<const double> counted) {
+  const std::size_t sums = session_.model().compiled().num_metric_sums();
+  if (counted.size() != 2 + sums + numbers_of({}).size()) return;  // nothing, of a worker that was not lost
+  metrics_ = {counted[0], counted[1], {counted.begin() + 2, counted.begin() + 2 + static_cast<std::ptrdiff_t>(sums)}};
+  inherited_gradients_.assign(counted.begin() + 2 + static_cast<std::ptrdiff_t>(sums), counted.end());
+  has_counted_ = true;
 }
 
 bool TrainingRounds::wants_to_stop() const {
@@ -86,9 +108,10 @@ void TrainingRounds::end_round() {
 
 std::uint64_t TrainingRounds::agree(std::uint64_t end) {
   const std::size_t num_sums = session_.model().compiled().num_metric_sums();
-  metrics_.sums.resize(num_sums);
-  std::vector<double> all{metrics_.loss_sum, metrics_.num_examples};
-  all.insert(all.end(), metrics_.sums.begin(), metrics_.sums.end());
+  const std::size_t num_metrics = 2 + num_sums;
+  const std::vector<double> counted = this->counted();
+  const std::span<const double> own = std::span(counted).subspan(num_metrics);
+  std::vector<double> all(counted.begin(), counted.begin() + static_cast<std::ptrdiff_t>(num_metrics));
   const std::size_t first_wish = all.size();
   const StopRequest request = session_.run_context().stop_request();
   for (const bool wants :
@@ -100,8 +123,6 @@ std::uint64_t TrainingRounds::agree(std::uint64_t end) {
   for (const std::uint64_t number : {worker_.weights_iteration(), end})
     all.push_back(is_chief ? static_cast<double>(number) : 0);
   const std::size_t first_count = all.size();
-  std::vector<double> own = numbers_of(session_.gradients());
-  std::ranges::transform(own, numbers_of(gradients_before_), own.begin(), std::minus<>());
   const auto workers = static_cast<std::size_t>(worker_.size());
   all.resize(first_count + workers * own.size());
   std::ranges::copy(own, std::span(all).subspan(first_count + own.size() * worker_.rank()).begin());

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace lockstep {
 
@@ -24,11 +26,18 @@ class TrainingRounds {
   [[nodiscard]] std::optional<Ticket> next_ticket();
 
   /// Adds what the step of the ticket returned.
-  void add(const MetricSums& metrics) { metrics_ += metrics; }
+  void add(const MetricSums& metrics) {
+    metrics_ += metrics;
+    has_counted_ = true;
+  }
 
  private:
   void begin_round();
   void end_round();
+  /// What this worker, and predecessors that were lost, have counted in the round: loss, examples, sums of metrics,
+  /// then gradients.
+  [[nodiscard]] std::vector<double> counted() const;
+  void inherit(std::span<const double> counted);
   /// Whether the round should end early.
   [[nodiscard]] bool wants_to_stop() const;
   /// Adds up what the workers say. Each knows metrics and gradients of its own tickets. Returns the end of the round in
@@ -42,6 +51,8 @@ class TrainingRounds {
   MetricSums before_;                ///< of the epoch until this round, of all workers
   MetricSums metrics_;               ///< of this worker's tickets in this round
   GradientCounts gradients_before_;  ///< this round, of this worker
+  std::vector<double> inherited_gradients_;
+  bool has_counted_ = false;
   bool is_closed_ = false;
 };
 

@@ -11,7 +11,7 @@ from typing import Any
 import status_port
 from launch_test import children, free_ports, is_there
 from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
-from support import USAGE, Running, count, eventually, program, seed
+from support import TEMPORARY, USAGE, Running, count, eventually, program, seed
 
 ASYNCHRONOUS = ("--ps-mode", "asynchronous")
 MANY_STEPS = ("--epochs", 6, "--steps-per-epoch", 200, *SHORT[4:])
@@ -199,7 +199,8 @@ class AsynchronousTest(WithServers):
             self.assertIn(f"{self.name_of(worker)} (localhost:{self.ports[worker]}) is back", ended[first_server].stderr)
         self.assertNotIn("Resuming from", ended[0].stdout)
         self.assertEqual(self.history()["iteration"], steps * updates)
-        self.assertEqual(sum(self.gradients()[-1]), steps // len(self.history()["epochs"]) * updates)
+        epochs = len(self.history()["epochs"])
+        self.assertEqual([sum(epoch) for epoch in self.gradients()], [steps // epochs * updates] * epochs)
 
     def name_of(self, worker: int) -> str:
         return f"worker {worker - 1}" if self.has_chief else f"worker {worker}"
@@ -275,7 +276,7 @@ class AsynchronousTest(WithServers):
                 self.assert_ended_with_restarts()
                 updates = workers - 1 if self.has_chief else workers
                 self.assertEqual(self.history()["iteration"], 1200 * updates)
-                self.assertEqual(len(self.history()["epochs"]), 6)
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [200 * updates] * 6)
                 self.assertTrue(math.isfinite(self.history()["epochs"][-1]["loss"]))
         print(f"{done} kills in {jobs} jobs, seed {seed()}")
 
@@ -287,9 +288,25 @@ class AsynchronousTest(WithServers):
         self.assertTrue(eventually(lambda: not is_there(trainer), 30))
         self.started.pop(1).end()
         self.launch(1, [*SERVERS, *MANY_STEPS, *ASYNCHRONOUS, "--learning-rate", 0.5])
-        for one in self.end():
-            self.assertEqual(one.code, USAGE, str(one))
-            self.assertIn("disagree about --learning-rate: worker 0 has", one.stderr)
+        refused = self.started.pop(1).end()
+        self.assertEqual(refused.code, USAGE, str(refused))
+        self.assertIn("disagree about --learning-rate: worker 0 has none, worker 1 has 0.5", refused.stderr)
+        self.launch(1, [*SERVERS, *MANY_STEPS, *ASYNCHRONOUS])
+        ended = self.assert_ended_with_restarts()
+        self.assertIn("worker 1 has 0.5", ended[2].stderr)
+        self.assertNotIn("Resuming from", ended[0].stdout)
+        self.assertEqual(self.history()["iteration"], 1200 * 2)
+
+    def test_a_second_launcher_for_a_worker(self) -> None:
+        self.launch_job(2, 1, *MANY_STEPS, *ASYNCHRONOUS)
+        self.wait_for_epoch(2)
+        command = [program("lockstep"), "launch", "--rendezvous-timeout", "2", "--max-restarts", "0", "--",
+                   *self.command(*SERVERS, *MANY_STEPS, *ASYNCHRONOUS)]
+        second = Running(command, self.cwd, {"TF_CONFIG": self.tf_config(1), "LOCKSTEP_JOB_TOKEN": "a secret"}).end()
+        self.assertEqual(second.code, TEMPORARY, str(second))
+        self.assertIn("worker 1 is there already", second.stderr)
+        for one in self.assert_ended_with_restarts():
+            self.assertNotIn("lost worker", one.stderr)
 
     def test_lost_tasks_of_asynchronous_training(self) -> None:
         for victim in (0, 2, 3):

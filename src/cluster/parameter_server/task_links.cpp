@@ -175,6 +175,8 @@ void TaskLinks::listen() {
         const std::size_t other = member(who);
         if (!accepts(other)) return task(own_).name() + " takes no connections of " + task(other).name();
         // After the begin the kernel may not have noticed yet that the old connection is dead.
+        if (has_begun_ && may_return(other) && links_[other].connection)
+          return fmt::format("{} is there already; end one of the two", task(other).name());
         if (has_begun_) lose(other, "it has started again");
         return std::string();
       },
@@ -190,7 +192,9 @@ void TaskLinks::join(std::size_t other, Connection connection) {
   link.is_ready = false;
   link.goodbye.reset();
   if (is_ready_ && accepts(other)) link.connection->send(encode_shared({ready_kind, has_begun_ ? "begun" : ""}));
-  if (std::exchange(link.is_lost, false)) returns_.on_returned(other);
+  if (!std::exchange(link.is_lost, false)) return;
+  link.has_returned = true;
+  returns_.on_returned(other);
 }
 
 void TaskLinks::connect(std::size_t other) {

@@ -67,6 +67,8 @@ class TaskLinks {
   [[nodiscard]] bool is_server() const noexcept { return own_ >= workers(); }
   [[nodiscard]] bool has_chief_task() const noexcept { return cluster_.has_chief_task(); }
   [[nodiscard]] std::size_t task_of_server(std::size_t server) const noexcept { return workers() + server; }
+  /// "worker 1".
+  [[nodiscard]] std::string short_name_of(std::size_t index) const { return task(index).name(); }
   /// "worker 1 (10.0.0.7:5000)".
   [[nodiscard]] std::string name_of(std::size_t index) const;
 
@@ -93,6 +95,9 @@ class TaskLinks {
   /// Whether this task is the successor of one that was lost: server 0 had begun before.
   [[nodiscard]] bool has_returned() const { return links_[task_of_server(0)].has_begun; }
 
+  /// Whether a task is the successor of a lost one.
+  [[nodiscard]] bool has_returned(std::size_t task) const { return links_.at(task).has_returned; }
+
   [[nodiscard]] bool is_connected(std::size_t task) const { return links_.at(task).connection != nullptr; }
 
   /// From now on all tasks may end: a lost connection is none that is missed.
@@ -108,6 +113,7 @@ class TaskLinks {
     bool is_ready = false;                   ///< the task has told that it is connected to all others
     bool has_begun = false;                  ///< it told so after it had begun
     bool is_lost = false;                    ///< and awaited
+    bool has_returned = false;               ///< it is the successor of one that was lost
     std::string problem;                     ///< why it is not connected
     Deadline retry_at = Deadline::after(0);
     double retry_delay = 0;

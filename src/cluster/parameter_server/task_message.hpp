@@ -16,19 +16,20 @@ namespace lockstep {
 
 /// What a ModelMessage carries, beside its numbers.
 enum class ModelMessageKind : std::uint16_t {
-  step = 60,      ///< worker to server: a step begins; a learning rate as a double, or nothing
+  step = 60,  ///< worker to server: a step begins, with this ticket (`shard`); a learning rate as a double, or nothing
   gradient = 61,  ///< worker to server: the gradient of a shard
   weights = 62,   ///< server to worker: the updated weights of a shard, and their copies in 16 bits
   state = 63,     ///< first worker to server: the weights and slots of a shard, which replace the server's
   fetch = 64,     ///< worker to server: asks for the slots of all its shards
   slots = 65,     ///< server to worker: the slots of a shard
   // Where a step is not one of all workers: see ticket_queue.hpp.
-  late_weights = 66,  ///< server to worker: as `weights`, for a gradient that came too late and was dropped
+  late_weights = 66,  ///< server to worker: as `weights`, for a gradient that was dropped: too late, or known already
   pull = 67,          ///< worker to server: asks for the weights of all its shards, of this iteration or a later one
   open_round = 68,    ///< first worker to server 0: the range of steps, as two numbers
   close_round = 69,   ///< worker to server 0: the round ends with the steps that have begun
-  want_ticket = 70,   ///< worker to server 0: it has finished its last ticket
-  ticket = 71,        ///< server 0 to worker: a step (`shard`) and a slice (`iteration`)
+  want_ticket =
+      70,       ///< worker to server 0: it has finished its last ticket; what it has counted in this round, or nothing
+  ticket = 71,  ///< server 0 to worker: a step (`shard`) and a slice (`iteration`), and what its predecessor counted
   round_end = 72,  ///< server 0 to worker: there are no more tickets; the step (`shard`) at which the next round begins
 };
 

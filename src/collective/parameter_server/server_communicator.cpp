@@ -18,7 +18,9 @@ ServerCommunicator::ServerCommunicator(TaskGroup& group, const UpdatePolicy& pol
           {.receive = [this](std::size_t task, const ModelMessage& message) { receive(task, message); },
            .place = [this](std::size_t task, const ModelMessage& message) { return place(task, message); },
            .forget = [this](std::size_t task) { forget(task); }})),
-      senders_(group.workers()) {
+      senders_(group.workers()),
+      counted_(group.workers()),
+      inherits_(group.workers()) {
   if (group.own_server() == 0 && !policy.waits_for_all(group.workers())) tickets_.emplace(policy, group.workers());
 }
 
@@ -62,8 +64,8 @@ std::vector<std::size_t> ServerCommunicator::find_contributors() const {
     const Sender& sender = senders_[worker];
     // With all workers, the update of a shard begins before the gradients of the others have come.
     const bool is_ready = waits_for_all ? !sender.begun.empty() : sender.is_complete();
-    const bool is_of_step =
-        waits_for_all || policy_.is_asynchronous || !is_ready || sender.begun.front().iteration == step_.iteration + 1;
+    const bool is_of_step = waits_for_all || policy_.is_asynchronous || !is_ready ||
+                            sender.begun.front().numbers.iteration == step_.iteration + 1;
     if (is_ready && is_of_step) found.push_back(worker);
   }
   if (found.size() < policy_.gradients) return {};
@@ -75,10 +77,11 @@ std::vector<std::size_t> ServerCommunicator::find_contributors() const {
 
 StepNumbers ServerCommunicator::take_step() {
   contributors_ = find_contributors();
-  const StepNumbers first = senders_.at(contributors_.front()).begun.front();
+  const StepNumbers first = senders_.at(contributors_.front()).begun.front().numbers;
   sources_.clear();
   for (const std::size_t worker : contributors_) {
-    const StepNumbers& its = senders_[worker].begun.front();
+    const StepNumbers& its = senders_[worker].begun.front().numbers;
+    senders_[worker].last_ticket = senders_[worker].begun.front().ticket;
     if (its != first) {
       throw UsageError(
           fmt::format("the workers disagree about a step: {} makes step {} with the learning rate {}, {} makes step {} "
@@ -97,7 +100,8 @@ StepNumbers ServerCommunicator::take_step() {
 
 void ServerCommunicator::end_step() {
   is_in_step_ = false;
-  for (const std::size_t worker : std::exchange(lost_, {})) forget(worker);
+  for (const std::size_t worker : std::exchange(lost_, {})) clear(worker);
+  drop_made();
   answer_pulls();
   if (!tickets_) return;
   tickets_->end_step();
@@ -131,7 +135,7 @@ void ServerCommunicator::mark_updated(std::size_t shard) {
 
 bool ServerCommunicator::is_late(std::size_t worker, std::uint64_t version) const {
   return !policy_.is_asynchronous && !policy_.waits_for_all(senders_.size()) &&
-         senders_[worker].begun.front().iteration <= version;
+         senders_[worker].begun.front().numbers.iteration <= version;
 }
 
 void ServerCommunicator::send_weights(std::size_t worker, ModelMessageKind kind, std::size_t shard) {
@@ -146,6 +150,7 @@ void ServerCommunicator::send_weights(std::size_t worker, ModelMessageKind kind,
 void ServerCommunicator::answer(std::size_t worker, ModelMessageKind kind, std::size_t shard) {
   send_weights(worker, kind, shard);
   Sender& sender = senders_[worker];
+  if (sender.begun.empty()) return;  // it was lost just now
   sender.has_sent[shard] = false;
   if (++sender.answered < own_.size()) return;
   sender.answered = 0;
@@ -177,7 +182,7 @@ void ServerCommunicator::receive(std::size_t task, const ModelMessage& message) 
         double& learning_rate = numbers.learning_rate.emplace(0);
         copy_to(std::array{std::as_writable_bytes(std::span(&learning_rate, 1))}, message.data());
       }
-      senders_.at(task).begun.push_back(numbers);
+      senders_.at(task).begun.push_back({numbers, message.shard});
       return;
     }
     case ModelMessageKind::gradient: return receive_gradient(task, message);
@@ -201,7 +206,7 @@ void ServerCommunicator::receive_gradient(std::size_t worker, const ModelMessage
   sender.has_sent[shard] = true;
   if (!sender.is_complete()) return;
   sender.completed_at = ++completed_;
-  if (tickets_) tickets_->complete(worker);
+  if (!is_in_step_) drop_made();
 }
 
 void ServerCommunicator::receive_state(std::size_t worker, const ModelMessage& message) {
@@ -221,9 +226,14 @@ void ServerCommunicator::receive_of_round(std::size_t worker, const ModelMessage
     std::array<std::uint64_t, 2> steps{};
     copy_to(std::array<std::span<std::byte>, 1>{std::as_writable_bytes(std::span(steps))}, message.data());
     tickets_->open({steps[0], steps[1]});
+    counted_.assign(group_.workers(), {});
   } else if (message.kind == ModelMessageKind::close_round) {
     tickets_->close();
   } else {
+    // A successor, which has counted nothing yet, gets what its predecessor had.
+    const std::span<const std::byte> counted = message.data();
+    if (!counted.empty()) counted_.at(worker).assign(reinterpret_cast<const char*>(counted.data()), counted.size());
+    inherits_.at(worker) = message.data().empty();
     tickets_->ask(worker);
   }
   hand_out_tickets();
@@ -232,22 +242,35 @@ void ServerCommunicator::receive_of_round(std::size_t worker, const ModelMessage
 void ServerCommunicator::hand_out_tickets() {
   while (const auto grant = tickets_->next_grant()) {
     const ModelMessageKind kind = grant->is_end ? ModelMessageKind::round_end : ModelMessageKind::ticket;
-    group_.send(grant->worker, encode_shared(to_frame(kind, model_, grant->slice, grant->step, {})));
+    std::vector<std::span<const std::byte>> parts;
+    if (inherits_[grant->worker]) parts.push_back(std::as_bytes(std::span(counted_[grant->worker])));
+    group_.send(grant->worker, encode_shared(to_frame(kind, model_, grant->slice, grant->step, parts)));
   }
 }
 
 void ServerCommunicator::forget(std::size_t worker) {
   std::erase_if(pulls_, [worker](const Pull& pull) { return pull.worker == worker; });
-  if (tickets_) {
-    tickets_->forget(worker);
-    hand_out_tickets();
-  }
-  const bool returns = std::ranges::find(lost_, worker) != lost_.end();  // earlier than its gradient was used
-  std::erase(lost_, worker);
-  if (!returns && (is_in_step_ || senders_[worker].is_complete())) {
-    lost_.push_back(worker);
+  if (senders_[worker].last_ticket > 0) made_tickets_.insert(senders_[worker].last_ticket);
+  if (is_in_step_) {
+    lost_.insert(worker);  // the step may use its gradient
   } else {
     clear(worker);
+  }
+  if (!tickets_) return;
+  tickets_->forget(worker);
+  hand_out_tickets();
+}
+
+bool ServerCommunicator::is_made(std::uint64_t ticket) const {
+  return ticket > 0 && (made_tickets_.contains(ticket) ||
+                        std::ranges::find(senders_, ticket, &Sender::last_ticket) != senders_.end());
+}
+
+void ServerCommunicator::drop_made() {
+  for (std::size_t worker = 0; worker < senders_.size(); ++worker) {
+    const Sender& sender = senders_[worker];
+    if (!sender.is_complete() || !is_made(sender.begun.front().ticket)) continue;
+    for (std::size_t shard = 0; shard < own_.size(); ++shard) answer(worker, ModelMessageKind::late_weights, shard);
   }
 }
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "collective/parameter_server/task_communicator.hpp"
@@ -57,9 +59,15 @@ class ServerCommunicator final : public TaskCommunicator {
     std::uint64_t version = 0;  ///< the last iteration that updated it
   };
 
+  struct BegunStep {
+    StepNumbers numbers;
+    std::uint64_t ticket = 0;  ///< 0: none
+  };
+
   /// What a worker has sent, and this server has not answered with weights.
   struct Sender {
-    std::deque<StepNumbers> begun;     ///< steps; its gradients are of the first one
+    std::deque<BegunStep> begun;       ///< its gradients are of the first one
+    std::uint64_t last_ticket = 0;     ///< whose gradient this server has used
     std::vector<bool> has_sent;        ///< by own shard
     std::size_t answered = 0;          ///< own shards of that step
     std::uint64_t completed_at = 0;    ///< when its last gradient came, counted in complete ones
@@ -91,8 +99,12 @@ class ServerCommunicator final : public TaskCommunicator {
   /// Sends weights for a worker's gradient of a shard.
   void answer(std::size_t worker, ModelMessageKind kind, std::size_t shard);
   void answer_pulls();
-  /// Of a lost worker. A gradient that is complete is used first.
+  /// Of a lost worker: its ticket goes to another one, whose gradient the servers drop that have used the lost one's.
   void forget(std::size_t worker);
+  /// Whether this server has used a gradient of the ticket: a lost worker's, or that of the worker that got its ticket.
+  [[nodiscard]] bool is_made(std::uint64_t ticket) const;
+  /// Answers complete gradients of tickets that are made.
+  void drop_made();
   void clear(std::size_t worker);
   void hand_out_tickets();
   void send_slots(std::size_t worker);
@@ -106,9 +118,12 @@ class ServerCommunicator final : public TaskCommunicator {
   std::vector<const float*> sources_;      ///< the addresses of their gradients
   StepNumbers step_;                       ///< the step that is being made, or was made last
   bool is_in_step_ = false;
-  std::vector<Pull> pulls_;             ///< that wait for a step
-  std::vector<std::size_t> lost_;       ///< workers whose last gradient is still to be used
-  std::optional<TicketQueue> tickets_;  ///< on server 0, if a step is not one of all workers
+  std::vector<Pull> pulls_;               ///< that wait for a step
+  std::set<std::size_t> lost_;            ///< workers, in the step that is being made
+  std::set<std::uint64_t> made_tickets_;  ///< of lost workers
+  std::vector<std::string> counted_;      ///< by worker: what it has told in this round
+  std::vector<bool> inherits_;            ///< by worker: whether its answer has that
+  std::optional<TicketQueue> tickets_;    ///< on server 0, if a step is not one of all workers
 };
 
 }  // namespace lockstep

@@ -109,9 +109,10 @@ void TaskGroup::take_part(std::size_t task, Contribution&& part) {
 }
 
 void TaskGroup::forget(std::size_t task, const std::string& why) {
-  if (!links_->goodbye_of(task)) {
+  const auto& goodbye = links_->goodbye_of(task);
+  if (!goodbye || !goodbye->message.empty()) {
     log_warning(fmt::format("lost {}: {}; the other workers train on, and wait for it at the end of the round",
-                            name_of(task), why));
+                            name_of(task), goodbye ? goodbye->message : why));
   }
   for (auto& [key, gathering] : gatherings_) {
     const auto [first, end] = tasks_of(static_cast<Among>(key.first));
@@ -244,7 +245,8 @@ void TaskGroup::require_no_failure() const {
   if (is_over_) return;
   for (std::size_t task = 0; task < workers() + servers(); ++task) {
     const auto& goodbye = links_->goodbye_of(task);
-    if (goodbye && goodbye->code == temporary && is_server() && may_return(task)) continue;
+    const bool is_awaited = is_server() && may_return(task);  // another successor, if this one may not take part
+    if (goodbye && is_awaited && (goodbye->code == temporary || links_->has_returned(task))) continue;
     if (goodbye && !goodbye->message.empty())
       throw_error_of_code(static_cast<std::uint64_t>(goodbye->code),
                           fmt::format("{} ended: {}", name_of(task), goodbye->message));

@@ -49,6 +49,8 @@ class TaskGroup {
   /// -1 for a server.
   [[nodiscard]] int rank() const noexcept { return is_server() ? -1 : static_cast<int>(links_->own_task()); }
   [[nodiscard]] std::string name_of(std::size_t task) const { return links_->name_of(task); }
+  /// "worker 1".
+  [[nodiscard]] std::string short_name_of(std::size_t task) const { return links_->short_name_of(task); }
   [[nodiscard]] std::string name_of_server(std::size_t server) const {
     return links_->name_of(links_->task_of_server(server));
   }

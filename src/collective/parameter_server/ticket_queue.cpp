@@ -20,14 +20,10 @@ void TicketQueue::close() {
   end_ = std::min(end_, policy_.is_asynchronous ? (next_ + slices_ - 1) / slices_ : next_ + 1);
 }
 
-void TicketQueue::complete(std::size_t worker) {
-  if (std::optional<Held>& held = held_.at(worker)) held->is_complete = true;
-}
-
 void TicketQueue::forget(std::size_t worker) {
   std::erase(waiting_, worker);
   const std::optional<Held> held = std::exchange(held_.at(worker), std::nullopt);
-  if (held && !held->is_complete) returned_.push_back(held->ticket);
+  if (held) returned_.push_back(held->ticket);
 }
 
 void TicketQueue::ask(std::size_t worker) {

@@ -32,11 +32,9 @@ class TicketQueue {
   void open(const Range& steps);
   /// Ends the round after the steps that have begun.
   void close();
-  /// All gradients of the ticket that a worker holds have come.
-  void complete(std::size_t worker);
-  /// A worker is lost: another one gets its ticket, unless that is complete. Only if asynchronous.
+  /// A worker is lost: another one gets its ticket. Only if asynchronous.
   void forget(std::size_t worker);
-  /// A worker wants a ticket. The updates by its last one have been made, or, without a bound, may yet come.
+  /// A worker wants a ticket. Asynchronous, the updates by its last one have been made.
   void ask(std::size_t worker);
   /// The servers have made the step for which the tickets were.
   void end_step();
@@ -56,7 +54,6 @@ class TicketQueue {
     std::uint64_t ticket = 0;  ///< asynchronous: which one; else: of which step
     std::uint64_t number = 0;  ///< of those that were handed out before it
     std::size_t before = 0;    ///< of these, those that others held then
-    bool is_complete = false;
   };
 
   [[nodiscard]] std::optional<Grant> grant_asynchronous(std::size_t worker);

@@ -35,7 +35,8 @@ void WorkerCommunicator::begin_step(const StepNumbers& numbers) {
   }
   std::vector<std::span<const std::byte>> parts;
   if (numbers.learning_rate) parts.push_back(std::as_bytes(std::span(&*numbers.learning_rate, 1)));
-  const SharedBytes bytes = encode_shared(to_frame(ModelMessageKind::step, model_, iteration_, 0, parts));
+  const std::uint64_t ticket = policy_.is_asynchronous ? ticket_number_ : 0;
+  const SharedBytes bytes = encode_shared(to_frame(ModelMessageKind::step, model_, iteration_, ticket, parts));
   for (std::size_t server = 0; server < group_.servers(); ++server) group_.send(group_.workers() + server, bytes);
 }
 
@@ -82,12 +83,13 @@ void WorkerCommunicator::begin_round(const Range& steps, std::uint64_t iteration
   if (group_.has_returned() && !group_.is_replaying()) pull(0);
 }
 
-std::optional<Ticket> WorkerCommunicator::next_ticket() {
+std::optional<Ticket> WorkerCommunicator::next_ticket(std::span<const double> counted) {
   if (group_.is_replaying()) is_round_over_ = true;
   if (is_round_over_) return std::nullopt;
-  if (policy_.max_staleness) wait_all_updated();  // TicketQueue takes the last update of a worker that asks as made
+  if (policy_.is_asynchronous) wait_all_updated();  // TicketQueue takes the last update of a worker that asks as made
   awaits_ticket_ = true;
-  group_.send_to_server(0, to_frame(ModelMessageKind::want_ticket, model_, iteration_, 0, {}));
+  const std::array parts{std::as_bytes(counted)};
+  group_.send_to_server(0, to_frame(ModelMessageKind::want_ticket, model_, iteration_, 0, parts));
   group_.wait([this] { return !awaits_ticket_; },
               [this] { return fmt::format("{} to hand out a ticket", group_.name_of_server(0)); });
   if (is_round_over_) return std::nullopt;
@@ -97,6 +99,7 @@ std::optional<Ticket> WorkerCommunicator::next_ticket() {
   if (policy_.is_asynchronous) {
     if (policy_.max_staleness && trains()) pull(0);
     ticket.iteration = weights_iteration() + 1;
+    ticket_number_ = 1 + ticket.number * updates_per_step() + ticket.slice;
   } else {
     ticket.iteration = first_iteration_ + before + 1;
     if (ticket.step > expected_step_) pull(ticket.iteration - 1);  // the servers have gone on without this worker
@@ -177,6 +180,8 @@ void WorkerCommunicator::receive(std::size_t task, const ModelMessage& message) 
   if (message.kind == ModelMessageKind::ticket || message.kind == ModelMessageKind::round_end) {
     if (!std::exchange(awaits_ticket_, false)) throw DataError("it sent a ticket, which nobody expects");
     is_round_over_ = message.kind == ModelMessageKind::round_end;
+    inherited_.resize(message.data().size() / sizeof(double));
+    copy_to(std::array{std::as_writable_bytes(std::span(inherited_))}, message.data());
     ticket_ = Ticket{.step = message.shard, .slice = message.iteration};
     return;
   }
@@ -205,8 +210,9 @@ void WorkerCommunicator::receive_weights(std::size_t task, const ModelMessage& m
   is_awaited_[message.shard] = false;
   const std::uint64_t before = std::exchange(versions_[message.shard], message.iteration);
   if (message.shard > 0 || !std::exchange(awaits_result_, false)) return;
-  result_.is_dropped = message.kind == ModelMessageKind::late_weights;
-  result_.staleness = policy_.is_asynchronous ? message.iteration - before - 1 : 0;
+  // An asynchronous gradient is dropped only if that of a lost worker was used, which nobody has counted.
+  result_.is_dropped = message.kind == ModelMessageKind::late_weights && !policy_.is_asynchronous;
+  result_.staleness = policy_.is_asynchronous && message.iteration > before ? message.iteration - before - 1 : 0;
 }
 
 }  // namespace lockstep

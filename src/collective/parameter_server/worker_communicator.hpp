@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "collective/parameter_server/task_communicator.hpp"
@@ -55,8 +57,10 @@ class WorkerCommunicator final : public TaskCommunicator {
   }
   /// Collective. `iteration`: of the last update.
   void begin_round(const Range& steps, std::uint64_t iteration);
-  /// None: the round is over.
-  [[nodiscard]] std::optional<Ticket> next_ticket();
+  /// None: the round is over. `counted`: what this worker tells its successor, if it is lost before it asks again.
+  [[nodiscard]] std::optional<Ticket> next_ticket(std::span<const double> counted);
+  /// What a lost predecessor had counted in this round, once, after the first next_ticket(); else empty.
+  [[nodiscard]] std::vector<double> take_inherited() { return std::exchange(inherited_, {}); }
   /// Ends the round after the steps that have begun.
   void close_round();
   /// Collective, when next_ticket() has returned none: gets the weights after the last update, which are the same on
@@ -97,9 +101,11 @@ class WorkerCommunicator final : public TaskCommunicator {
   std::uint64_t round_begin_ = 0;      ///< in steps of the epoch
   std::uint64_t first_iteration_ = 0;  ///< before the round
   std::uint64_t expected_step_ = 0;    ///< of the next ticket, if all gradients of this worker come in time
+  std::uint64_t ticket_number_ = 0;    ///< among all of the job, from 1
   bool awaits_ticket_ = false;
   bool is_round_over_ = false;  ///< server 0 has no more tickets
   std::optional<Ticket> ticket_;
+  std::vector<double> inherited_;
   bool awaits_result_ = false;  ///< of the gradient of the first shard, which stands for all
   GradientResult result_;
 };
