@@ -185,7 +185,7 @@ void Launcher::take_reports() {
   for (const auto& [rank, trainer] : trainers_) {
     const std::optional<Progress> report = trainer->take_report();
     if (!report) continue;
-    has_stepped_ |= report->step > 0;
+    has_trained_ |= report->step > 0 || report->activity == Activity::training;
     progress_tracker_.update(rank, *report, now);
   }
   for (const Progress& report : progress_tracker_.take_due_reports(now)) rendezvous_.member().progress(report);
@@ -307,7 +307,7 @@ void Launcher::send_request_to_trainers(StopRequest request) {
 
 void Launcher::act(const StopAfterThisStep& /*action*/) {
   is_leaving_ = true;
-  if (!has_stepped_) {  // there is nothing to save
+  if (!has_trained_) {  // there is nothing to save
     stop_trainers();
     return;
   }

@@ -101,7 +101,7 @@ class Launcher {
   ProgressTracker progress_tracker_;
   std::uint64_t oom_kills_ = 0;  ///< of this container, before the last one that was told
   bool is_ending_ = false;
-  bool has_stepped_ = false;                      ///< a local trainer completed a step in this generation
+  bool has_trained_ = false;                      ///< a local trainer has begun a step in this generation
   Deadline next_stop_check_ = Deadline::never();  ///< for trainers stopped by SIGSTOP
   std::map<std::string, Deadline> stopped_;       ///< names of stopped processes, and when they count as lost
   Deadline kill_at_ = Deadline::never();

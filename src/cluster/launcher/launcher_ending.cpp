@@ -156,7 +156,7 @@ void Launcher::finish_ending() {
   leave_behind_at_ = Deadline::never();
   leave_by_ = Deadline::never();
   is_ending_ = false;
-  has_stepped_ = false;
+  has_trained_ = false;
   stopped_.clear();
   rendezvous_.member().all_ended();
 }
