@@ -251,7 +251,7 @@ class AsynchronousTest(WithServers):
         done = jobs = 0
         while done < total:
             self.has_chief, workers, servers = chance.random() < 0.5, chance.choice((2, 3)), chance.choice((1, 2))
-            bound = chance.choice(((), ("--max-staleness", 2)))
+            bound, self.on_hosts = chance.choice(((), ("--max-staleness", 2))), chance.random() < 0.5
             options = (*MANY_STEPS, *ASYNCHRONOUS, *bound, "--backup-save-freq", 50)
             self.model = self.scratch / f"broken_{jobs}"
             jobs += 1
