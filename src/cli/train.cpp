@@ -210,8 +210,11 @@ void train(std::span<const std::string> args) {
                          .callbacks = callbacks_of(settings, options, validates)});
   std::string line;
   if (data.test.size() > 0) {  // before the model is saved: history.json has it too
-    line = describe(model.evaluate(data.test), "test ") + ". ";
+    const Logs logs = model.evaluate(data.test);
+    line = describe(logs, "test ") + ". ";
     line.front() = 'T';
+    if (!std::isfinite(logs.at("loss")) && strategy.is_chief())
+      log_warning("the test loss is no finite number: outputs of the model are too large; try a smaller learning rate");
   }
   model.save(output);
   strategy.print("{}Saved {}", line, output.string());

@@ -98,6 +98,18 @@ class QuickTest(FitTest):
                 lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected
             )
 
+    def test_metrics_that_compare_each_target_with_all_outputs(self) -> None:
+        """Keras' functions for these drop no last axis of 1, so only the Keras engine takes flat targets."""
+        x, y = np.random.default_rng(5).random((EXAMPLES, 3)), np.arange(EXAMPLES) % 2.0
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, activation="sigmoid")])
+        model.compile("sgd", "mse", metrics=["hinge", "poisson"])
+        for targets in (y, y[:, None]):
+            found, expected = lockstep.evaluate(model, x, targets), model.evaluate(x, targets, verbose=0)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        lockstep.fit(model, x, y[:, None], engine="native", verbose=0)
+        with self.assertRaisesRegex(ValueError, "metric hinge compares targets without a last axis"):
+            lockstep.fit(model, x, y, engine="native", verbose=0)
+
     def test_mistakes_are_told(self) -> None:
         x, y = data(EXAMPLES)
         model = make_model()
