@@ -98,7 +98,7 @@ TEST_CASE("binary crossentropies take targets from 0 to 1") {
   for (const Loss& loss : {Loss(BinaryCrossentropy()), Loss(BinaryFocalCrossentropy())}) {
     CHECK_NOTHROW(check_targets(loss, bits, "data"));
     CHECK_NOTHROW(check_targets(loss, shares, "data"));
-    CHECK(message_of<DataError>([&] { check_targets(loss, signs, "data"); }).find("holds -1; correct") !=
+    CHECK(message_of<DataError>([&] { check_targets(loss, signs, "data"); }).find("holds -1; give (label + 1) / 2") !=
           std::string::npos);
     CHECK(message_of<DataError>([&] { check_targets(loss, from_1, "data"); }).find("holds 2; subtract 1") !=
           std::string::npos);
