@@ -34,7 +34,8 @@ TEST_CASE("a worker that receives SIGTERM triggers a backup, costs no restart an
   CHECK(job.at(1).exit->code == 75);
   const std::uint64_t saved = job.saved_step;
   CHECK(saved == job.step_now);
-  CHECK(job.logged(0, "worker 1 (rank 1) leaves: SIGTERM; all ranks save what they have trained and wait for it to come back"));
+  CHECK(job.logged(
+      0, "worker 1 (rank 1) leaves: SIGTERM; all ranks save what they have trained and wait for it to come back"));
   CHECK(job.logged(2, "generation 1 ended: worker 1 (rank 1): left: SIGTERM; waiting for it"));
   job.kill(1);
   job.run(11);
