@@ -179,7 +179,8 @@ def _gather_slices(
     """Gather all ranks' rows in rank order.
 
     Rows of equal index stay apart, as in one process: Keras on TensorFlow squares each of them by itself, so Adam takes
-    another step with their sum.
+    another step with their sum. But if all ranks have the same rows, each once, as of positions, they are added up: one
+    process has each of them once, too.
     """
     message = b"" if weight == 0 else indices.tobytes() + (values.astype(np.float32) * np.float32(weight)).tobytes()
     row_bytes = 8 + _FLOAT_BYTES * int(np.prod(values.shape[1:], dtype=np.int64))
@@ -188,8 +189,15 @@ def _gather_slices(
         rows = len(part) // row_bytes
         all_indices.append(np.frombuffer(part, np.int64, rows))
         all_values.append(np.frombuffer(part, np.float32, offset=8 * rows).reshape(rows, *values.shape[1:]))
+    present = [each for each in all_indices if len(each)]
+    if len(present) > 1 and _are_same_rows(present):
+        all_indices, all_values = present[:1], [np.sum([each for each in all_values if len(each)], axis=0)]
     gathered = np.concatenate(all_values) / np.float32(total or 1)
     return [np.concatenate(all_indices), gathered.astype(values.dtype)]
+
+
+def _are_same_rows(indices: list[NDArray[np.int64]]) -> bool:
+    return len(np.unique(indices[0])) == len(indices[0]) and all(np.array_equal(each, indices[0]) for each in indices)
 
 
 def _with_shape(gradient: Any, variable: Any) -> Any:
