@@ -64,7 +64,7 @@ def check(model: Any) -> Check:
     The native engine itself is asked: the answer names what it does not know.
     """
     require_own_optimizer(model)
-    problem = _names_of_others(model) or _native_problem(model)
+    problem = _native_problem(model)
     if problem is None:
         return Check("native", "it knows all layers, the loss, the metrics and the optimizer")
     return Check("keras", problem)
@@ -354,22 +354,6 @@ def tell_of_old_metrics(model: Any) -> None:
     )  # fmt: skip
 
 
-def _names_of_others(model: Any) -> str | None:
-    """Return which key of a dict of inputs or outputs is the name of another one's layer.
-
-    Keras goes by the keys, and a model's file has both.
-    """
-    for what in ("inputs", "outputs"):
-        tensors = getattr(model, f"_{what}_struct", None)
-        if not isinstance(tensors, dict) or not all(hasattr(each, "_keras_history") for each in tensors.values()):
-            continue
-        names = {key: each._keras_history.operation.name for key, each in tensors.items()}
-        for key, name in names.items():
-            if key != name and key in names.values():
-                return f"its {what} are a dict in which {key!r} is the layer {name!r}"
-    return None
-
-
 def beyond_32_bits(*values: Any) -> str | None:
     """Return what Keras on JAX does with whole numbers that the native engine does not."""
     if keras.backend.backend() != "jax" or jax_has_64_bits():
@@ -447,7 +431,7 @@ def choose(model: Any, engine: str, problem: str | None, task: str = "train") ->
         raise UsageError(f"engine is {engine!r}; it must be 'auto', 'native' or 'keras'")
     if engine == "keras":
         return engine
-    problem = problem or _names_of_others(model) or _native_problem(model, task)
+    problem = problem or _native_problem(model, task)
     if problem is None:
         return "native"
     if engine == "native":

@@ -55,7 +55,7 @@ class ConfigReader {
   /// Refuses keys that were not read, unless they are switched off.
   void reject_unread_keys() const;
 
-  /// "WHERE has KEY = VALUE, which Lockstep does not support", and what to do
+  /// "WHERE has KEY = VALUE, which Lockstep does not support", and what to do.
   [[noreturn]] void fail_unsupported(const std::string& key) const;
   [[noreturn]] void fail(const std::string& problem) const;
 
