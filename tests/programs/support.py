@@ -133,10 +133,19 @@ class Running:
         return [pid for pid, line in lines.items() if line.exists() and word.encode() in line.read_bytes().split(b"\0")]
 
     def wait_for_output(self, text: str) -> None:
+        self._wait_for(text, lambda: self.stdout)
+
+    def wait_for_error(self, text: str) -> None:
+        """Waits for this text on standard error."""
+        self._wait_for(text, lambda: self.stderr)
+
+    def _wait_for(self, text: str, output: Callable[[], str]) -> None:
         deadline = time.monotonic() + TIME_LIMIT_S
-        while text not in self.stdout:
+        while text not in output():
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise AssertionError(f"'{text}' never came{self.end()}")
+                processes = self._session()
+                self._kill()
+                raise AssertionError(f"'{text}' never came; parents and ranks: {processes}{self.end()}")
             time.sleep(0.02)
 
     def is_stuck_mpirun(self) -> bool:

@@ -110,7 +110,7 @@ class InterruptionTest(ModelFileTest):
         straggler = running.ranks()[1]
         os.kill(straggler, signal.SIGSTOP)
         running.process.send_signal(signal.SIGINT)
-        self.assertTrue(eventually(lambda: "interrupted: stopping" in running.stderr, 60), "nothing was said")
+        running.wait_for_error("interrupted: stopping")
         time.sleep(3)
         os.kill(straggler, signal.SIGCONT)
         ended = running.end()
@@ -138,7 +138,7 @@ class InterruptionTest(ModelFileTest):
         running.wait_for_output("Epoch 2/")
         os.kill(running.ranks()[1], signal.SIGSTOP)  # else the first interrupt might be enough
         running.process.send_signal(signal.SIGINT)
-        self.assertTrue(eventually(lambda: "interrupted: stopping" in running.stderr, 60), "nothing was said")
+        running.wait_for_error("interrupted: stopping")
         running.process.send_signal(signal.SIGINT)
         ended = running.end()
         self.assertEqual(ended.code, TEMPORARY, str(ended))
@@ -151,7 +151,7 @@ class InterruptionTest(ModelFileTest):
         ranks = running.ranks()
         os.kill(ranks[1], signal.SIGSTOP)
         os.kill(ranks[0], signal.SIGINT)
-        self.assertTrue(eventually(lambda: "interrupted: stopping" in running.stderr, 60), "nothing was said")
+        running.wait_for_error("interrupted: stopping")
         os.kill(ranks[0], signal.SIGINT)  # it would wait for rank 1 for ten minutes
         self.assertNotEqual(running.end().code, 0)
 
