@@ -122,6 +122,8 @@ class ParameterServersTest(WithServers):
                 self.assertEqual(len(arenas), 1 if self.on_hosts else 3, maps)
                 self.succeeded()
                 self.assert_same_model(whole)
+                communication = self.history()["world"]["communication"]
+                self.assertEqual("one copy of the weights in shared memory" in communication, not self.on_hosts)
 
     def test_tasks_of_several_hosts(self) -> None:
         """Arenas that are sent: with two servers, Adam's slots, and a lost server."""

@@ -4,7 +4,8 @@
 // them. Here a "bucket" is one of the shards that this server holds.
 //
 // If all workers contribute to each step, weights are sent from where they lie: the next update needs gradients that
-// each worker sends only after it has received these weights. Otherwise copies of them are sent.
+// each worker sends only after it has received these weights. Otherwise copies of them are sent. To a worker of its
+// host the server writes them: a worker that waits for weights does not read those that it has.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,7 @@ class ServerCommunicator final : public TaskCommunicator {
   [[nodiscard]] bool is_reduced(std::size_t shard) const override { return missing_contributor(shard) == nullptr; }
 
  protected:
+  [[nodiscard]] bool can_share_mirror() const noexcept override { return policy_.waits_for_all(senders_.size()); }
   /// Within a step, servers add up what only they know.
   [[nodiscard]] TaskGroup::Among reducing_tasks() const noexcept override { return TaskGroup::Among::servers; }
 

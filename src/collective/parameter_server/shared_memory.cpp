@@ -25,7 +25,7 @@ SharedMemory::SharedMemory(std::size_t size) : name_(fmt::format("lockstep {:016
       fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
     throw std::bad_alloc();
   }
-  map(file_, PROT_READ | PROT_WRITE, size);
+  map(file_, size);
   if (memory_.empty()) throw std::bad_alloc();
 }
 
@@ -41,11 +41,11 @@ SharedMemory::SharedMemory(const std::string& handle, const std::string& host, s
   const std::filesystem::path path = fmt::format("/proc/{}/fd/{}", process, descriptor);
   std::error_code error;
   if (!read_symlink(path, error).string().starts_with("/memfd:" + name_) || error) return;
-  const FileDescriptor file(path, O_RDONLY);
+  const FileDescriptor file(path, O_RDWR);
   struct stat status {};
   if (!file.valid() || fstat(file.number(), &status) != 0 || static_cast<std::size_t>(status.st_size) < size) return;
   if (const int seals = fcntl(file.number(), F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0) return;
-  map(file, PROT_READ, size);
+  map(file, size);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
@@ -71,8 +71,8 @@ std::string SharedMemory::handle(const std::string& host) const {
       .take();
 }
 
-void SharedMemory::map(const FileDescriptor& file, int protection, std::size_t size) {
-  void* const mapping = mmap(nullptr, size, protection, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+void SharedMemory::map(const FileDescriptor& file, std::size_t size) {
+  void* const mapping = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
   if (mapping == MAP_FAILED) return;  // NOLINT(performance-no-int-to-ptr): as POSIX defines it
   memory_ = {static_cast<std::byte*>(mapping), size};
 }

@@ -16,8 +16,8 @@ class SharedMemory {
   SharedMemory() = default;
   /// `size` zeroed bytes. Throws std::bad_alloc when memory or addresses run out.
   explicit SharedMemory(std::size_t size);
-  /// Maps another process's memory, for reading, by its handle. The result is empty if that process runs on another
-  /// host, or out of this one's reach. Throws DataError for a malformed handle.
+  /// Maps another process's memory by its handle. The result is empty if that process runs on another host, or out of
+  /// this one's reach. Throws DataError for a malformed handle.
   SharedMemory(const std::string& handle, const std::string& host, std::size_t size);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
@@ -30,7 +30,7 @@ class SharedMemory {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return memory_; }
 
  private:
-  void map(const FileDescriptor& file, int protection, std::size_t size);
+  void map(const FileDescriptor& file, std::size_t size);
 
   FileDescriptor file_;
   std::string name_;

@@ -22,7 +22,8 @@ constexpr std::size_t max_exchanged_bytes = std::size_t{64} << 20U;
 }  // namespace
 
 std::string TaskCommunicator::describe() const {
-  return fmt::format("{} parameter server{}", group_.servers(), group_.servers() == 1 ? "" : "s");
+  return fmt::format("{} parameter server{}{}", group_.servers(), group_.servers() == 1 ? "" : "s",
+                     shares_mirror_ ? ", one copy of the weights in shared memory" : "");
 }
 
 ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
@@ -35,6 +36,7 @@ ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_
   gradients_ = {reinterpret_cast<float*>(arenas_.bytes().data()), gradient_elements};
   mirrored_ = arenas_.bytes().subspan(gradient_bytes);
   map_arenas();
+  if (shares_mirror_ && rank() != 0) mirrored_ = mapped_.front().bytes().subspan(gradient_bytes);
   return {gradients_, mirrored_};
 }
 
@@ -43,26 +45,30 @@ void TaskCommunicator::map_arenas() {
   const std::string host = host_id() + value_of(environment, simulated_hosts_variable);
   const std::vector<std::string> handles =
       group_.exchange(group_.participants(), arenas_.handle(host), "the allocation of arenas");
-  mapped_.resize(handles.size());
-  std::string is_mapped(handles.size(), '0');
-  for (std::size_t task = 0; task < handles.size(); ++task) {
-    if (!can_map() || (task < group_.workers()) != group_.is_server()) continue;
-    mapped_[task] = SharedMemory(handles[task], host, arenas_.bytes().size());
-    if (maps(task)) is_mapped[task] = '1';
+  mapped_.resize(group_.workers());
+  std::string is_mapped;
+  for (std::size_t worker = 0; worker < group_.workers(); ++worker) {
+    if (!group_.is_server() && (worker > 0 || rank() == 0 || !can_share_mirror())) continue;
+    mapped_[worker] = SharedMemory(handles.at(worker), host, arenas_.bytes().size());
+    is_mapped += maps(worker) ? '1' : '0';
   }
-  const std::size_t own =
-      group_.is_server() ? group_.workers() + group_.own_server() : static_cast<std::size_t>(rank());
-  for (const std::string& their : group_.exchange(group_.participants(), is_mapped, "the mapping of arenas"))
-    is_mapped_by_.push_back(!group_.has_returned() && their.size() > own && their[own] == '1');
+  const std::vector<std::string> all = group_.exchange(group_.participants(), is_mapped, "the mapping of arenas");
+  const auto own = static_cast<std::size_t>(rank());
+  for (std::size_t task = 0; task < all.size(); ++task) {
+    const bool is_asked = !group_.is_server() && task >= group_.workers() && !group_.has_returned();
+    is_mapped_by_.push_back(is_asked && all[task].size() > own && all[task][own] == '1');
+  }
+  const auto maps_all = [](const std::string& their) { return their.find('0') == std::string::npos; };
+  shares_mirror_ = can_share_mirror() && std::ranges::all_of(all, maps_all);
 }
 
-std::span<const std::byte> TaskCommunicator::mapped(std::size_t task, std::span<const std::byte> part) const {
-  return mapped_[task].bytes().subspan(static_cast<std::size_t>(part.data() - arenas_.bytes().data()), part.size());
+std::span<std::byte> TaskCommunicator::mapped(std::size_t worker, std::span<const std::byte> part) const {
+  return mapped_[worker].bytes().subspan(static_cast<std::size_t>(part.data() - arenas_.bytes().data()), part.size());
 }
 
 void TaskCommunicator::send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
                                   std::uint64_t shard, std::vector<std::span<const std::byte>> parts) {
-  if (is_mapped_by_.at(task)) parts.clear();
+  if (is_mapped_by(task)) parts.clear();
   std::size_t bytes = 0;
   for (const std::span<const std::byte> part : parts) bytes += part.size();
   group_.send(task, encode_beginning(kind, model, iteration, shard, bytes), std::move(parts));

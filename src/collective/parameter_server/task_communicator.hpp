@@ -1,7 +1,10 @@
 // The collectives of a parameter-server job as a Communicator. Without arenas it serves as the job's communicator for
 // collectives outside of steps; the communicators of models are its subclasses.
 //
-// Tasks of one host map each other's arenas. Their messages only say that data may be read there.
+// Tasks of one host share memory. A server maps the arenas of its host's workers: it reads gradients and writes weights
+// there, and the messages only say so. If all tasks run on one host and each step waits for all workers, there is only
+// one copy of the weights and slots, that of the first worker: the servers update it in place, as the ranks of mirrored
+// training do.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +28,9 @@ class TaskCommunicator : public Communicator {
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(group_.workers()); }
   [[nodiscard]] std::string describe() const override;
 
-  /// The servers hold the model, of which every step gives each worker a copy: there are no mirrors to compare.
+  /// The servers hold the model. Each worker has it from them: there are no mirrors to compare.
   [[nodiscard]] std::vector<int> mirror_of_rank() const override { return std::vector<int>(group_.workers()); }
-  [[nodiscard]] bool is_mirror_owner() const noexcept override { return true; }
+  [[nodiscard]] bool is_mirror_owner() const noexcept override { return !shares_mirror_ || rank() == 0; }
 
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
   void use_servers(const ServerLayout& layout) override { layout_ = layout; }
@@ -50,18 +53,23 @@ class TaskCommunicator : public Communicator {
 
  protected:
   [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
-  /// Whether what this task reads stays as it is until this task answers, so that it may lie in another's arenas.
-  [[nodiscard]] virtual bool can_map() const noexcept { return true; }
+  /// Whether weights change only when no worker reads them, so that all tasks may use the same ones.
+  [[nodiscard]] virtual bool can_share_mirror() const noexcept { return false; }
+  /// Whether all tasks use the first worker's weights and slots. The same on all tasks.
+  [[nodiscard]] bool shares_mirror() const noexcept { return shares_mirror_; }
   [[nodiscard]] std::span<float> gradients() const noexcept { return gradients_; }
-  /// Whether this task reads the arenas of that one, a worker's of a server or the reverse.
-  [[nodiscard]] bool maps(std::size_t task) const noexcept {
-    return task < mapped_.size() && !mapped_[task].is_empty();
+  /// On a server: whether it uses the arenas of that worker.
+  [[nodiscard]] bool maps(std::size_t worker) const noexcept {
+    return worker < mapped_.size() && !mapped_[worker].is_empty();
   }
-  /// From now on its data come in messages.
-  void unmap(std::size_t task) { mapped_.at(task) = {}; }
-  /// That task's copy of a part of this task's arenas. Requires maps(task).
-  [[nodiscard]] std::span<const std::byte> mapped(std::size_t task, std::span<const std::byte> part) const;
-  /// Sends parts of the arenas, which must not change until the receiver has answered.
+  /// On a worker: whether that task, a server, uses this worker's arenas.
+  [[nodiscard]] bool is_mapped_by(std::size_t task) const { return is_mapped_by_.at(task); }
+  /// From now on data come and go in messages.
+  void unmap(std::size_t worker) { mapped_.at(worker) = {}; }
+  /// That worker's copy of a part of this server's arenas. Requires maps(worker).
+  [[nodiscard]] std::span<std::byte> mapped(std::size_t worker, std::span<const std::byte> part) const;
+  /// Sends parts of the arenas, unless the receiver has or reads them there. They must not change until it has
+  /// answered.
   void send_parts(std::size_t task, ModelMessageKind kind, std::uint64_t model, std::uint64_t iteration,
                   std::uint64_t shard, std::vector<std::span<const std::byte>> parts);
   /// A shard's range of an array of the layout.
@@ -81,8 +89,9 @@ class TaskCommunicator : public Communicator {
   SharedMemory arenas_;
   std::span<float> gradients_;
   std::span<std::byte> mirrored_;
-  std::vector<SharedMemory> mapped_;  ///< by task; empty: its data come in messages
-  std::vector<bool> is_mapped_by_;    ///< by task: it reads this task's data there
+  std::vector<SharedMemory> mapped_;  ///< by worker; empty: data come and go in messages
+  std::vector<bool> is_mapped_by_;    ///< by task: it uses this task's arenas
+  bool shares_mirror_ = false;
 };
 
 }  // namespace lockstep

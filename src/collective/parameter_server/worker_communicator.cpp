@@ -30,7 +30,7 @@ ArenaMemory WorkerCommunicator::allocate(std::size_t gradient_elements, std::siz
 void WorkerCommunicator::begin_step(const StepNumbers& numbers) {
   iteration_ = numbers.iteration;
   if (!has_tickets()) {
-    if (!is_state_sent_ && rank() == 0) send_state();
+    if (!is_state_sent_ && rank() == 0 && !shares_mirror()) send_state();
     is_state_sent_ = true;
   }
   std::vector<std::span<const std::byte>> parts;
@@ -51,7 +51,8 @@ void WorkerCommunicator::send_state() {
 }
 
 void WorkerCommunicator::fetch_slots() {
-  if (!is_state_sent_ || layout_.arrays.size() < 2) return;  // then these arenas are what the servers will hold
+  if (!is_state_sent_ || shares_mirror() || layout_.arrays.size() < 2)
+    return;  // these arenas are what the servers hold
   missing_slots_ = layout_.shards.size();
   send_to_all_servers(ModelMessageKind::fetch, iteration_);
   group_.wait([this] { return missing_slots_ == 0; },
@@ -161,7 +162,7 @@ void WorkerCommunicator::wait_updated(std::size_t bucket) {
 Places WorkerCommunicator::place(std::size_t task, const ModelMessage& message) const {
   if (message.kind != ModelMessageKind::weights && message.kind != ModelMessageKind::late_weights) return {};
   const ServerShard& shard = shard_of(task, message);
-  if (!is_awaited_[message.shard] || maps(task)) return {};
+  if (!is_awaited_[message.shard] || is_mapped_by(task)) return {};
   return weights_of(shard);
 }
 
@@ -203,10 +204,6 @@ void WorkerCommunicator::receive_weights(std::size_t task, const ModelMessage& m
   if (!is_awaited_[message.shard])
     throw DataError(fmt::format("it sent weights of step {}, which nobody expects", message.iteration));
   if (!message.is_placed) copy_to(place(task, message), message.data());
-  if (maps(task)) {
-    for (const std::span<std::byte> part : weights_of(shard_of(task, message)))
-      std::ranges::copy(mapped(task, part), part.begin());
-  }
   is_awaited_[message.shard] = false;
   const std::uint64_t before = std::exchange(versions_[message.shard], message.iteration);
   if (message.shard > 0 || !std::exchange(awaits_result_, false)) return;

@@ -73,8 +73,8 @@ class WorkerCommunicator final : public TaskCommunicator {
   [[nodiscard]] GradientResult wait_result();
 
  protected:
-  /// Other workers' gradients change the weights of a server that does not wait for this worker.
-  [[nodiscard]] bool can_map() const noexcept override { return !has_tickets(); }
+  /// Without tickets, a server waits for this worker's gradient before it changes weights.
+  [[nodiscard]] bool can_share_mirror() const noexcept override { return !has_tickets(); }
 
  private:
   void receive(std::size_t task, const ModelMessage& message);
