@@ -2,11 +2,10 @@
 
 add_library(lockstep_rules INTERFACE)
 target_compile_features(lockstep_rules INTERFACE cxx_std_20)
-# Warnings apply to this tree only, not to programs that use the installed library. CMake 3.25 cannot select C++20 for
-# nvcc, hence -std=c++20.
+# Warnings apply to this tree only, not to programs that use the installed library.
 target_compile_options(lockstep_rules INTERFACE
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;$<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>>>"
-  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xcompiler=-Wall,-Wextra;--expt-relaxed-constexpr>>")
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;--expt-relaxed-constexpr>>")
 # g++ 12 warns of overlapping copies in `"text" + std::string` (GCC bug 105329).
 target_compile_options(lockstep_rules INTERFACE
   "$<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>>")

@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
 # Tests Lockstep on a machine with a GPU. That machine needs only Python and NVIDIA's libraries: the package contains
 # the other libraries that the programs need.
-#   gpu_check.sh              packs and runs, on a machine that has the build packages and a GPU
-#   gpu_check.sh pack [DIR]   builds for CUDA_ARCHITECTURES (default 90) and collects programs and libraries in DIR
-#   gpu_check.sh run [DIR]    runs the tests, compute-sanitizer and bench/gpu on the GPU; prints a table
-#                             GPU_CHECK_QUICK=1: fewer cases and a short benchmark, in ten minutes
-# LOCKSTEP_MNIST_DIR names the real MNIST, which `pack` includes. Without it no accuracy is measured. DIR is
-# build/gpu-check by default. DIR.tar.gz holds the same files and this script, to copy to the machine with the GPU.
+#   gpu_check.sh                   packs and runs all stages, on a machine that has the build packages and a GPU
+#   gpu_check.sh pack [DIR]        builds for CUDA_ARCHITECTURES (default 90) and collects programs and libraries in DIR
+#   gpu_check.sh run STAGE [DIR]   runs one stage, A to E (see gpu_stages.py), in at most 500 seconds
+# LOCKSTEP_MNIST_DIR names the real MNIST, which `pack` includes; without it the digits are synthetic. DIR is
+# build/gpu-check by default. DIR.tar.gz holds the same files and this script, to copy to the machine with the GPU. A
+# stage writes what came out into the folder that OUT names, by default DIR/out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
+stage=
+if [ "$mode" = run ]; then
+  stage=${2:-}
+  case $stage in
+    A | B | C | D | E) shift ;;
+    *) echo "gpu_check.sh: run needs a stage, A to E, but got '$stage'" >&2; exit 64 ;;
+  esac
+fi
 folder=$(realpath -m "${2:-build/gpu-check}")
 [ -d build ] || [ "$mode" = pack ] || [ $# -ge 2 ] || folder=$PWD # this script is in a package
 
@@ -55,75 +63,23 @@ pack() {
   du -sh "$folder" "$folder.tar.gz"
 }
 
-results=()
-# try SECONDS NAME COMMAND...: runs the command with this time limit and records the outcome. Exit code 77 means
-# skipped.
-try() {
-  local limit=$1 name=$2 status=0 began=$SECONDS
-  shift 2
-  printf '\n== %s\n' "$name"
-  timeout -k 5 "$limit" "$@" || status=$?
-  case $status in
-    0) results+=("$(printf '%-44s passed   %4d s' "$name" $((SECONDS - began)))") ;;
-    77) results+=("$(printf '%-44s skipped' "$name")") ;;
-    124 | 137) results+=("$(printf '%-44s FAILED   (longer than %d s)' "$name" "$limit")") ;;
-    *) results+=("$(printf '%-44s FAILED   (exit %d)' "$name" $status)") ;;
-  esac
-  printf '%s\n' "${results[-1]}" | tee -a "$folder/results.txt" # at once: the machine may be lost before the end
-}
-
+# run STAGE: unpacks anew, since an earlier package may have been another one's
 run() {
-  [ -d "$folder" ] || tar -C "$(dirname "$folder")" -xzf "$folder.tar.gz"
-  : >"$folder/results.txt"
-  local programs=$folder/usr/bin packages sanitizer
-  packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  local nvidia=/usr/local/cuda/lib64:/usr/local/cuda/lib path communication
-  for path in "$packages"/nvidia/*/lib; do [ ! -d "$path" ] || nvidia=$nvidia:$path; done
-  # Only for the packed programs: Python and system tools use the system's libraries.
-  local libraries=$folder/usr/lib:$nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  local with=(env "LD_LIBRARY_PATH=$libraries" "OPAL_PREFIX=$folder/usr" "PATH=$programs:$PATH" OMPI_MCA_plm=isolated)
-
-  local models=40 benchmark=()
-  if [ -n "${GPU_CHECK_QUICK:-}" ]; then models=10 benchmark=(--quick --minutes 4); fi
-  local data=${LOCKSTEP_MNIST_DIR:-}
-  if [ -z "$data" ] && [ -d "$folder/mnist" ]; then data=$folder/mnist; fi
-  if [ -n "$data" ]; then benchmark+=(--data-dir "$data"); fi
-
-  try 60 "programs find their libraries" "${with[@]}" "$programs/keras_mnist" --version
-  try 300 "every layer, CUDA graphs (test_gpu)" "${with[@]}" LOCKSTEP_TEST_MODELS=$models "$programs/test_gpu"
-  try 300 "the same without CUDA graphs" "${with[@]}" LOCKSTEP_CUDA_GRAPHS=0 LOCKSTEP_TEST_MODELS=10 "$programs/test_gpu" \
-    '~a replayed CUDA graph*'
-  try 300 "the same with our own convolutions" "${with[@]}" LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS=1 LOCKSTEP_TEST_MODELS=10 \
-    "$programs/test_gpu"
-  for communication in nccl mpi; do
-    for ranks in 2 4; do
-      try 120 "$ranks ranks on one GPU, $communication" "${with[@]}" "$folder/tests/gpu/ranks_test.sh" \
-        "$programs/keras_mnist" $communication $ranks
-    done
-  done
-  try 120 "resumes after SIGKILL, on GPU and CPU" "${with[@]}" "$folder/tests/gpu/resume_test.sh" "$programs/keras_mnist"
-  try 260 "a rank of three is killed" "${with[@]}" "$folder/tests/gpu/lost_rank_test.sh" "$programs/keras_mnist" 3
-  try 1800 "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
-    "${benchmark[@]}" --out "$folder/bench.json"
-  if sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer); then
-    for tool in memcheck racecheck; do
-      try 300 "compute-sanitizer $tool" "${with[@]}" "$sanitizer" --tool $tool --error-exitcode 1 \
-        --log-file "$folder/$tool.log" "$programs/test_gpu" 'training on a GPU reduces the loss'
-    done
-  else
-    echo "compute-sanitizer is not installed: not run"
+  if [ "$folder" != "$PWD" ] && [ -e "$folder.tar.gz" ]; then
+    rm -rf "$folder"
+    tar -C "$(dirname "$folder")" -xzf "$folder.tar.gz"
   fi
-  printf '\n'
-  printf '%s\n' "${results[@]}"
-  case "${results[*]}" in *FAILED*) exit 1 ;; esac
+  python3 "$folder/scripts/gpu_stages.py" "$1" --folder "$folder" --out "${OUT:-$folder/out}"
 }
 
 case $mode in
   pack) pack ;;
-  run) run ;;
+  run) run "$stage" ;;
   all)
     pack
-    run
+    code=0
+    for stage in A B C D E; do run $stage || code=$?; done
+    exit $code
     ;;
   *)
     echo "gpu_check.sh: unknown command '$mode'; use pack or run" >&2

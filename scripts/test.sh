@@ -23,7 +23,7 @@ is_turn_of() { [ "$mode" = --everything ] || (($(commit_seed) % $2 == $1)); }
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [threads]=2 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=33)
+declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [threads]=2 [cuda_build]=6 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=33)
 
 failed=()
 notes=()
@@ -145,6 +145,12 @@ check_threads() {
     TSAN_OPTIONS=suppressions=tests/threads/suppressions.txt build/release/bin/test_collective_with_tsan
 }
 
+# Compiles what only a build with CUDA has; the fake GPU's build has compiled the same sources with the host's compiler.
+check_cuda_build() {
+  cmake --preset release -B build/cuda -DLOCKSTEP_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 -DLOCKSTEP_TESTS=OFF \
+    -DLOCKSTEP_BENCHES=OFF >/dev/null && cmake --build build/cuda --target lockstep_core lockstep_backend lockstep_collective
+}
+
 # Against real Keras, in a virtual environment. Skipped with a note if there is no network.
 check_interop() {
   local log=build/interop.log
@@ -219,6 +225,13 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
     check sanitizers check_sanitizers
     check fuzzers check_fuzzers
     check threads check_threads
+    if ! command -v nvcc >/dev/null; then
+      notes+=("no nvcc: the CUDA sources not compiled for a GPU")
+    elif is_turn_of 1 4; then
+      check cuda_build check_cuda_build
+    else
+      notes+=("the CUDA sources: not this commit's turn to be compiled for a GPU")
+    fi
   fi
   if [ $full = 1 ]; then
     check manifests check_manifests

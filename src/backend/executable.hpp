@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,6 +26,10 @@ class Executable {
 
   /// Enqueues the operation with this index. Allocates only in the first step of a new local batch size.
   virtual void run(std::size_t operation, const StepContext& context) = 0;
+
+  /// Seconds of the last run() or update() on the device; none where the time of the call is that of the work, and
+  /// where the device does not measure it.
+  [[nodiscard]] virtual std::optional<double> measured_seconds() const { return std::nullopt; }
 
   /// Updates a shard of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) = 0;
@@ -46,6 +51,16 @@ class Executable {
     return false;
   }
   virtual void end_step() {}
+
+  /// Whether the step that has begun is being captured rather than run: end_capture follows end_step. It is so on all
+  /// ranks or on none.
+  [[nodiscard]] virtual bool is_capturing() const noexcept { return false; }
+  /// Ends the capture. Returns why it failed; empty if it did not.
+  [[nodiscard]] virtual std::string end_capture() { return {}; }
+  /// Runs the captured step.
+  virtual void launch_capture() {}
+  /// Forgets the captured step, which the caller enqueues again. No later step is captured.
+  virtual void give_up_captures() {}
 
   /// How many training steps may be in flight before their metrics are taken.
   [[nodiscard]] virtual std::size_t max_in_flight() const noexcept { return 1; }
@@ -76,6 +91,9 @@ class Executable {
 
   /// Gives the memory of tensors back to the system until the next pass, and with it the outputs of the last one.
   virtual void release_tensors() {}
+
+  /// Frees copies of data sets; the next step that needs one makes it again.
+  virtual void release_data() {}
 
   /// The implementation of the operation with this index: "jit:avx512_core". For benchmarks and tests.
   [[nodiscard]] virtual std::string implementation(std::size_t operation) = 0;

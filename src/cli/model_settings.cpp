@@ -55,13 +55,18 @@ Value choose(const OptionValue& given, const Choices<Value>& choices, const Choi
   refuse_word(given, given.value, names, join_words(names, "or"));
 }
 
-/// Of a model with several outputs: of the layer that computes this one.
+/// Of the last layer before the output that has an activation. Of what a layer merges, the first tensor counts.
 ActivationFunction last_activation(const Architecture& model, std::size_t output) {
-  if (model.outputs().size() > 1) return activation_of(model.output_layer(output).layer).value_or(linear);
-  ActivationFunction last = linear;
   const Architecture flat = model.flattened();
-  for (const LayerInfo& info : flat.layers()) last = activation_of(info.layer).value_or(last);
-  return last;
+  int call = flat.outputs().at(output);
+  while (true) {
+    const LayerCall& its = flat.calls()[call];
+    const Layer& layer = flat.layers()[its.layer].layer;
+    const std::optional<ActivationFunction> activation = activation_of(layer);
+    const bool passes = !activation || returns_input(layer) != ReturnsInput::never;
+    if (!passes || its.inputs.empty()) return activation.value_or(linear);
+    call = its.inputs.front();
+  }
 }
 
 /// Keras' losses by name take whatever an output gives for probabilities. Of a linear output that is hardly meant.

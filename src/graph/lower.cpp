@@ -455,10 +455,33 @@ class Lowering {
 
   /// Where to note the logits if the function, applied by this call, turns an output's into what its loss takes.
   HiddenLogits* logits_that_hides(ActivationFunction function) {
-    const auto output = std::ranges::find(architecture_.outputs(), call_);
-    if (output == architecture_.outputs().end()) return nullptr;
-    const auto index = static_cast<std::size_t>(output - architecture_.outputs().begin());
-    return logits_activation_of(graph_.outputs[index].loss) == function ? &hidden_logits_[index] : nullptr;
+    for (std::size_t index = 0; index < hidden_logits_.size(); ++index) {
+      const GraphOutput& output = graph_.outputs[index];
+      if (logits_activation_of(output.loss) == function && is_output(architecture_.outputs()[index], output.loss))
+        return &hidden_logits_[index];
+    }
+    return nullptr;
+  }
+
+  /// Whether the output is what this call returns, perhaps through layers that return their input itself. In mixed
+  /// precision Keras may convert between them. Throws UsageError if it is so in inference only.
+  [[nodiscard]] bool is_output(int output, const Loss& loss) const {
+    const LayerInfo* changes_in_training = nullptr;
+    for (int call = output; call != call_; call = architecture_.calls()[call].inputs.front()) {
+      const LayerCall& its = architecture_.calls()[call];
+      const LayerInfo& layer = architecture_.layers()[its.layer];
+      const ReturnsInput returns = returns_input(layer.layer);
+      if (returns == ReturnsInput::never || its.inputs.size() != 1 || graph_.mixed_bfloat16) return false;
+      if (returns == ReturnsInput::in_inference) changes_in_training = &layer;
+    }
+    if (changes_in_training == nullptr) return true;
+    throw UsageError(fmt::format(
+        "layer '{0}' ({1}) is between {2} and the loss {3}, which Keras on TensorFlow computes from the outputs in "
+        "training, but from the {2}'s input in evaluation; move the layer before the {2}, or give "
+        "--clip-probabilities, which computes it from the outputs, as Keras on JAX and PyTorch, or train with "
+        "lockstep.fit",
+        changes_in_training->name, changes_in_training->class_name, keras_name(*logits_activation_of(loss)),
+        keras_name(loss)));
   }
 
   /// Of what is logged. Keras numbers such names.

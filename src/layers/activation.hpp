@@ -27,6 +27,10 @@ struct LayerTraits<Activation> {
 
   static void lower(const Activation& activation, auto& to) { to.activate(activation.function); }
 
+  static ReturnsInput returns_input(const Activation& activation) {
+    return activation.function == ActivationFunction::linear ? ReturnsInput::always : ReturnsInput::never;
+  }
+
   static ElementOrder element_order(const Activation& activation) {
     return is_elementwise(activation.function) ? ElementOrder::passed_on : ElementOrder::significant;
   }
@@ -45,7 +49,8 @@ struct LayerTraits<Identity> : ElementwiseTraits {
 
   static void fields(auto& /*visit*/, auto& /*identity*/) {}
 
-  static void lower(const Identity& /*identity*/, auto& /*to*/) {}  // its output is its input
+  static void lower(const Identity& /*identity*/, auto& /*to*/) {}
+  static ReturnsInput returns_input(const Identity& /*identity*/) { return ReturnsInput::always; }
 };
 
 template <>

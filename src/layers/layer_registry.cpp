@@ -161,6 +161,18 @@ bool keeps_numbers(const Layer& layer) {
       []<typename L>() requires requires { LayerTraits<L>::keeps_numbers; } { return LayerTraits<L>::keeps_numbers; });
 }
 
+ReturnsInput returns_input(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (requires { LayerTraits<L>::returns_input(any); }) {
+          return LayerTraits<L>::returns_input(any);
+        } else {
+          return ReturnsInput::never;
+        }
+      },
+      layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {

@@ -60,6 +60,8 @@ void set_trainable(Layer& layer, bool trainable);
 [[nodiscard]] bool takes_integers(const Layer& layer);
 [[nodiscard]] bool keeps_numbers(const Layer& layer);
 
+[[nodiscard]] ReturnsInput returns_input(const Layer& layer);
+
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
 /// The penalty that each call of the layer adds to the loss for its output.

@@ -15,6 +15,7 @@
 //   - takes_integers: whether Keras makes floats of integers before the layer, or looks them up. Optional; default
 //   false.
 //   - keeps_numbers: whether it changes no numbers, only their shape. Optional; default false.
+//   - returns_input(l): whether its output is its input itself. Optional; default `never`.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once
 
@@ -32,6 +33,19 @@ struct LayerTraits;
 /// Whether layers of type L merge a list of tensors.
 template <typename L>
 inline constexpr bool is_merge = std::is_base_of_v<MergeLayer<L>, L>;
+
+/// Whether a layer's output is its input itself, not a copy or other values: then Keras on TensorFlow knows of the
+/// output what has computed the input.
+enum class ReturnsInput {
+  never,
+  in_inference,  ///< in training it changes values
+  always,
+};
+
+/// Of a layer that does nothing at rate 0.
+[[nodiscard]] constexpr ReturnsInput returns_input_at(double rate) noexcept {
+  return rate > 0 ? ReturnsInput::in_inference : ReturnsInput::always;
+}
 
 /// How a layer depends on the order of its input's elements in memory.
 enum class ElementOrder {

@@ -35,6 +35,8 @@ struct DropoutTraits {
     if (dropout.rate > 0) to.append_elementwise(Lowering::Kind::dropout);
   }
 
+  static ReturnsInput returns_input(const L& dropout) { return returns_input_at(dropout.rate); }
+
   static ElementOrder element_order(const L& dropout) {
     return dropout.noise_shape.rank() == 0 ? ElementOrder::passed_on : ElementOrder::significant;
   }
@@ -71,6 +73,8 @@ struct LayerTraits<SpatialDropout2D> {
   static void lower(const SpatialDropout2D& dropout, Lowering& to) {
     if (dropout.rate > 0) to.append(Lowering::Kind::dropout);
   }
+
+  static ReturnsInput returns_input(const SpatialDropout2D& dropout) { return returns_input_at(dropout.rate); }
 };
 
 template <>
@@ -93,6 +97,8 @@ struct LayerTraits<SpatialDropout1D> {
   static void lower(const SpatialDropout1D& dropout, Lowering& to) {
     if (dropout.rate > 0) to.append(Lowering::Kind::dropout);
   }
+
+  static ReturnsInput returns_input(const SpatialDropout1D& dropout) { return returns_input_at(dropout.rate); }
 };
 
 /// What a layer does whose operation is `dropout`. A kept element becomes scale x + shift, others become `dropped`.
@@ -121,6 +127,8 @@ struct LayerTraits<GaussianNoise> {
   static void lower(const GaussianNoise& noise, Lowering& to) {
     if (noise.stddev > 0) to.append(Lowering::Kind::noise);
   }
+
+  static ReturnsInput returns_input(const GaussianNoise& noise) { return returns_input_at(noise.stddev); }
 };
 
 template <>
@@ -139,6 +147,8 @@ struct LayerTraits<GaussianDropout> {
   static void lower(const GaussianDropout& noise, Lowering& to) {
     if (noise.rate > 0) to.append(Lowering::Kind::noise);
   }
+
+  static ReturnsInput returns_input(const GaussianDropout& noise) { return returns_input_at(noise.rate); }
 };
 
 template <>
@@ -155,6 +165,8 @@ struct LayerTraits<ActivityRegularization> {
   }
 
   static void lower(const ActivityRegularization& /*layer*/, auto& /*to*/) {}
+
+  static ReturnsInput returns_input(const ActivityRegularization& /*layer*/) { return ReturnsInput::always; }
 
   static ElementOrder element_order(const ActivityRegularization& /*layer*/) { return ElementOrder::passed_on; }
 

@@ -107,7 +107,7 @@ struct LayerTraits<CenterCrop> {
   static void fields(auto& visit, auto& crop) {
     visit.required("height", crop.height, at_least_one);
     visit.required("width", crop.width, at_least_one);
-    visit.constant("data_format", "channels_last");
+    visit.expected("data_format", "channels_last");  // which Keras 2 does not know
   }
 
   static void infer(const CenterCrop& crop, ShapeInference& shapes);
@@ -128,11 +128,11 @@ struct LayerTraits<Resizing> {
     visit.required("width", resizing.width, at_least_one);
     visit.optional("interpolation", resizing.interpolation);
     visit.constant("crop_to_aspect_ratio", false);
-    visit.constant("pad_to_aspect_ratio", false);
+    visit.expected("pad_to_aspect_ratio", false);
     visit.ignored("fill_mode");  // has no effect without `pad_to_aspect_ratio`, which is not supported
     visit.ignored("fill_value");
-    visit.constant("antialias", false);
-    visit.constant("data_format", "channels_last");
+    visit.expected("antialias", false);  // this and data_format Keras 2 does not know
+    visit.expected("data_format", "channels_last");
   }
 
   static void infer(const Resizing& resizing, ShapeInference& shapes) {

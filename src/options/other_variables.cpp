@@ -14,21 +14,13 @@ constexpr std::array<std::string_view, 20> launch_options{
     "LOCKSTEP_RANKS_PER_WORKER",   "LOCKSTEP_REJOIN_TIMEOUT",    "LOCKSTEP_REPORT_INTERVAL", "LOCKSTEP_STALL_TIMEOUT",
     "LOCKSTEP_RENDEZVOUS_TIMEOUT", "LOCKSTEP_START_TIMEOUT",     "LOCKSTEP_STATUS_PORT",     "LOCKSTEP_WORKERS"};
 
-constexpr std::array<std::string_view, 16> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
-                                                  "LOCKSTEP_COMMAND",
-                                                  "LOCKSTEP_CONTROL_FD",
-                                                  "LOCKSTEP_CUDA_GRAPHS",
-                                                  "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS",
-                                                  "LOCKSTEP_DATA_MIRROR",
-                                                  "LOCKSTEP_EARLIER_GENERATIONS",
-                                                  "LOCKSTEP_FAKE_GPUS",
-                                                  "LOCKSTEP_FAKE_GPU_SEED",
-                                                  "LOCKSTEP_GENERATION",
-                                                  "LOCKSTEP_KEPT_FILES",
-                                                  "LOCKSTEP_LAUNCH_ID",
-                                                  "LOCKSTEP_LIVE_REPORT",
-                                                  "LOCKSTEP_MEMBER_ADDRESSES",
-                                                  "LOCKSTEP_SIMULATED_HOSTS",
+constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT", "LOCKSTEP_COMMAND",
+                                                  "LOCKSTEP_CONTROL_FD",         "LOCKSTEP_CUDA_GRAPHS",
+                                                  "LOCKSTEP_CUDA_PROFILE",       "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS",
+                                                  "LOCKSTEP_DATA_MIRROR",        "LOCKSTEP_EARLIER_GENERATIONS",
+                                                  "LOCKSTEP_GENERATION",         "LOCKSTEP_KEPT_FILES",
+                                                  "LOCKSTEP_LAUNCH_ID",          "LOCKSTEP_LIVE_REPORT",
+                                                  "LOCKSTEP_MEMBER_ADDRESSES",   "LOCKSTEP_SIMULATED_HOSTS",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Options of single programs.
@@ -100,7 +92,7 @@ bool is_service_variable(std::string_view variable, std::string_view value) {
 
 bool has_other_reader(std::string_view variable, std::string_view value) {
   return contains(launch_options, variable) || contains(others, variable) || contains(test_variables, variable) ||
-         is_service_variable(variable, value);
+         variable.starts_with("LOCKSTEP_FAKE_GPU") || is_service_variable(variable, value);
 }
 
 bool is_of_another_program(std::string_view variable) { return contains(program_options, variable); }

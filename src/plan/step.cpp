@@ -2,24 +2,39 @@
 #include "plan/step.hpp"
 
 #include "core/clock.hpp"
+#include "core/log.hpp"
 #include "core/overloaded.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
-/// Adds the time until the end of the scope to a sum. A step makes about a hundred such measurements of 40 ns each.
+/// Adds the time until the end of the scope to a sum, or the time that the device has measured for the work in it. A
+/// step makes about a hundred such measurements of 40 ns each.
 class Timed {
  public:
-  explicit Timed(double& sum) : sum_(sum), begin_(monotonic_seconds()) {}
-  ~Timed() { sum_ += monotonic_seconds() - begin_; }
+  explicit Timed(double& sum, const Executable* executable = nullptr)
+      : sum_(sum), executable_(executable), begin_(monotonic_seconds()) {}
+  ~Timed() {
+    const std::optional<double> measured = executable_ == nullptr ? std::nullopt : executable_->measured_seconds();
+    sum_ += measured.value_or(monotonic_seconds() - begin_);
+  }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
 
  private:
   double& sum_;
+  const Executable* executable_;
   double begin_;
 };
 
@@ -43,7 +58,7 @@ class Step::TrainingRun {
   void run(std::size_t place) {
     std::visit(Overloaded{[&](const Compute& compute) {
                             {
-                              const Timed timed(profile_.seconds[place]);
+                              const Timed timed(profile_.seconds[place], &executable_);
                               executable_.run(compute.operation, context_);
                             }
                             communicate([&] { communicator_.make_progress(); });
@@ -64,11 +79,12 @@ class Step::TrainingRun {
   void update(std::size_t place, std::size_t bucket) {
     ReducedShard shard;
     communicate([&] { shard = communicator_.wait_reduced(bucket); });
-    const Timed timed(profile_.seconds[place]);
     if (needs_norms_ && norm_clipping_.has_gradients(bucket)) {
+      const Timed timed(profile_.seconds[place]);
       norm_clipping_.defer(place, shard, optimizer_, iteration_);
       return;
     }
+    const Timed timed(profile_.seconds[place], &executable_);
     executable_.update(shard, optimizer_, iteration_);
     communicator_.mark_updated(bucket);
   }
@@ -84,7 +100,7 @@ class Step::TrainingRun {
     if (!needs_norms_) return;
     communicate([&] { norm_clipping_.all_reduce_norms(clipping_of(optimizer_)); });
     for (const auto& [place, shard] : norm_clipping_.deferred_updates()) {
-      const Timed timed(profile_.seconds[place]);
+      const Timed timed(profile_.seconds[place], &executable_);
       executable_.update(shard, optimizer_, iteration_);
       if (const auto* update = std::get_if<Update>(&plan_.training[place])) communicator_.mark_updated(update->bucket);
     }
@@ -138,7 +154,11 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   const Timed timed(profile_.total);
   (void)communicator_.take_times();  // discards the times between training steps
   if (!executable_.try_replay(context, optimizer, iteration, communicator_.is_graph_capturable())) {
-    enqueue(context, optimizer, iteration);
+    if (executable_.is_capturing()) {
+      capture(context, optimizer, iteration);
+    } else {
+      enqueue(context, optimizer, iteration);
+    }
   }
   const CommunicationTimes times = communicator_.take_times();
   profile_.waiting += times.shared_memory_wait + times.mpi_wait;
@@ -151,6 +171,29 @@ void Step::enqueue(const StepContext& context, const Optimizer& optimizer, std::
   run.finish_clipping();
   if (with_metrics) run.wait_updated(plan_.metrics_bucket);
   executable_.end_step();
+}
+
+void Step::capture(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+  std::string problem;
+  try {
+    enqueue(context, optimizer, iteration);
+  } catch (const InternalError& error) {  // a call that must not be captured
+    problem = error.what();
+    norm_clipping_.clear();
+  }
+  const std::string at_end = executable_.end_capture();
+  if (problem.empty()) problem = at_end;
+  const std::vector<std::string> problems = communicator_.all_gather(problem);
+  const auto first = std::ranges::find_if(problems, [](const std::string& each) { return !each.empty(); });
+  if (first == problems.end()) return executable_.launch_capture();
+  if (communicator_.rank() == 0) {
+    log_warning(
+        fmt::format("rank {} cannot capture a step as a CUDA graph ({}), so all ranks launch each kernel by "
+                    "itself, which is slower; LOCKSTEP_CUDA_GRAPHS=0 does so from the start",
+                    first - problems.begin(), *first));
+  }
+  executable_.give_up_captures();
+  enqueue(context, optimizer, iteration);
 }
 
 void Step::synchronize() {

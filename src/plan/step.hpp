@@ -44,6 +44,9 @@ class Step {
   class TrainingRun;
 
   void enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  /// Enqueues a step that the device captures, and runs it. If the capture fails on some rank, all ranks run the step
+  /// and later ones without captures.
+  void capture(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
   void infer(const PlanStep& step, const StepContext& context);
 
   const Plan& plan_;

@@ -2,7 +2,8 @@
 //
 // Time inside Step::train is counted once, either in `seconds` or in `communication`; both add up to `total`, except
 // for the loop itself. An update sums the gradients of the ranks of its host, so that sum counts as `seconds`. On a GPU
-// these are the times that the host takes to enqueue work. A replayed step enqueues nothing and counts in `total` only.
+// `seconds` are times on the device with LOCKSTEP_CUDA_PROFILE=1, else those that the host takes to enqueue work. A
+// replayed step enqueues nothing and counts in `total` only.
 #pragma once
 
 #include "plan/plan.hpp"

@@ -327,14 +327,13 @@ TrainingState BackupManager::capture() const {
   return saved;
 }
 
-bool BackupManager::is_due_after(std::uint64_t iteration) const noexcept {
-  const std::uint64_t step = iteration / session_.updates_per_step();
+bool BackupManager::is_due_after(std::uint64_t step) const noexcept {
   return options_.save_freq > 0 && step % static_cast<std::uint64_t>(options_.save_freq) == 0;
 }
 
 void BackupManager::after_step() {
   save_guarded([this] { session_.run_context().writer().rethrow_error(); });
-  const bool is_due = is_due_after(session_.iterations());
+  const bool is_due = is_due_after(session_.steps_made());
   if (session_.request() == StopRequest::after_this_step ||
       (is_due && session_.request() == StopRequest::after_next_backup)) {
     save_and_leave();

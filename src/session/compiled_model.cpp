@@ -416,6 +416,11 @@ void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
   communicator->mirrored_written();
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the device's memory
+void CompiledModel::release_data() {
+  for (const auto& step : steps) step->executable->release_data();
+}
+
 void CompiledModel::use_averages() {
   if (!shared_update(options.optimizer, 1).averages || iteration == 0) return;
   synchronize();

@@ -70,6 +70,9 @@ struct CompiledModel {
   /// Collective. `slots` in the order of slots_for().
   void write_slots(std::span<const NamedTensor> slots);
 
+  /// Frees the device's copies of data sets.
+  void release_data();
+
   /// Collective. If the optimizer keeps moving averages of the weights, replaces the weights by them, as Keras does at
   /// the end of fit().
   void use_averages();

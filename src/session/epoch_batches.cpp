@@ -26,6 +26,11 @@ EpochBatches::EpochBatches(const Dataset& data, std::size_t batch_size, int step
                   steps_per_epoch, batch_size, data.size(), (batch_size + data.size() - 1) / data.size()));
 }
 
+std::size_t EpochBatches::smallest() const {
+  const std::size_t rest = steps_per_epoch_ > 0 ? 0 : data_->size() % batch_size_;
+  return rest > 0 ? rest : batch_size_;
+}
+
 std::uint64_t EpochBatches::size() const {
   if (steps_per_epoch_ > 0) return static_cast<std::uint64_t>(steps_per_epoch_);
   return (data_->size() + batch_size_ - 1) / batch_size_;

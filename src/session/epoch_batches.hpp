@@ -23,6 +23,9 @@ class EpochBatches {
 
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
+  /// Examples in the smallest batch.
+  [[nodiscard]] std::size_t smallest() const;
+
   [[nodiscard]] std::uint64_t size() const;
 
   [[nodiscard]] Batch at(int epoch, std::uint64_t step) const;

@@ -106,13 +106,16 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
                                .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
                                .while_waiting = report_busy});
   World::set_end_handler([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
-  return std::make_unique<TaskGroup>(links,
-                                     WaitPolicy{.timeout = options.collective_timeout,
-                                                .while_waiting =
-                                                    [report_busy](bool waits) {
-                                                      if (waits) report_busy();
-                                                    }},
-                                     policy.is_asynchronous);
+  const auto while_waiting = [report_busy](bool waits) {
+    if (waits) report_busy();
+  };
+  auto tasks = std::make_unique<TaskGroup>(
+      links, WaitPolicy{.timeout = options.collective_timeout, .while_waiting = while_waiting}, policy.is_asynchronous);
+  if (tasks->has_come_too_late()) {
+    log_info("the job has finished meanwhile; nothing to do");
+    World::end_together(static_cast<int>(ExitCode::success));
+  }
+  return tasks;
 }
 
 }  // namespace lockstep

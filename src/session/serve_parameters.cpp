@@ -43,6 +43,7 @@ void serve_parameters(RunContext& run_context) {
     if (next == nullptr) break;
     make_step(*next);
   }
+  tasks.see_workers_off();
   World::end_together(tasks.code());
 }
 

@@ -3,6 +3,8 @@
 
 #include "core/clock.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,6 +37,17 @@ GradientCounts counts_of(std::span<const double> numbers) {
 
 }  // namespace
 
+TrainingRounds::TrainingRounds(TrainingSession& session, BackupManager* backups, std::uint64_t end,
+                               const EpochBatches& batches)
+    : session_(session), worker_(*session.model().compiled().ticketed), backups_(backups), end_(end) {
+  const auto workers = static_cast<std::size_t>(worker_.size());
+  if (worker_.policy().is_asynchronous || batches.smallest() >= workers) return;
+  throw UsageError(
+      fmt::format("--replicas-to-aggregate needs examples for each of the {} workers in every batch, but one has {}; "
+                  "choose another --global-batch-size, or --steps-per-epoch, with which all batches are full",
+                  workers, batches.smallest()));
+}
+
 std::optional<Ticket> TrainingRounds::next_ticket() {
   while (true) {
     const double begin = monotonic_seconds();
@@ -54,11 +67,9 @@ std::optional<Ticket> TrainingRounds::next_ticket() {
 
 void TrainingRounds::begin_round() {
   const auto begin = static_cast<std::uint64_t>(session_.position().step);
+  round_ = {begin, session_.steps_made()};
   std::uint64_t end = begin + 1;
-  const auto is_backup_due = [&] {
-    return backups_ != nullptr &&
-           backups_->is_due_after(session_.iterations() + (end - begin) * session_.updates_per_step());
-  };
+  const auto is_backup_due = [&] { return backups_ != nullptr && backups_->is_due_after(round_.number + end - begin); };
   while (end < end_ && !is_backup_due()) ++end;
   before_ = session_.log().epoch_so_far().metrics;
   metrics_ = {};
@@ -66,7 +77,7 @@ void TrainingRounds::begin_round() {
   inherited_gradients_.clear();
   gradients_before_ = session_.gradients();
   is_closed_ = false;
-  worker_.begin_round({begin, end}, session_.iterations());
+  worker_.begin_round({begin, end}, session_.iterations(), round_.number);
 }
 
 std::vector<double> TrainingRounds::counted() const {
@@ -97,6 +108,7 @@ void TrainingRounds::end_round() {
   const int epoch = session_.position().epoch;
   const std::uint64_t end = agree(worker_.end_round());
   session_.set_position({epoch, static_cast<std::int64_t>(end)});
+  session_.set_steps_made(round_.number + end - round_.begin);
   if (!session_.stop_training())
     session_.check_loss(session_.log().epoch_so_far().metrics, fmt::format("epoch {}, step {}", epoch + 1, end));
   if (backups_ != nullptr) {

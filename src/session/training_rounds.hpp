@@ -3,6 +3,7 @@
 #pragma once
 
 #include "session/backup_manager.hpp"
+#include "session/epoch_batches.hpp"
 #include "session/training_session.hpp"
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace lockstep {
 class TrainingRounds {
  public:
   /// From the session's position to `end`, in steps of the epoch. `backups` may be null. Both must outlive the object.
-  TrainingRounds(TrainingSession& session, BackupManager* backups, std::uint64_t end)
-      : session_(session), worker_(*session.model().compiled().ticketed), backups_(backups), end_(end) {}
+  /// Throws UsageError if a batch has no example for some worker, without which an update would be due.
+  TrainingRounds(TrainingSession& session, BackupManager* backups, std::uint64_t end, const EpochBatches& batches);
   TrainingRounds(const TrainingRounds&) = delete;
   TrainingRounds& operator=(const TrainingRounds&) = delete;
 
@@ -44,10 +45,16 @@ class TrainingRounds {
   /// steps, which the chief knows.
   std::uint64_t agree(std::uint64_t end);
 
+  struct Round {
+    std::uint64_t begin = 0;   ///< in steps of the epoch
+    std::uint64_t number = 0;  ///< of its first step among all of the job
+  };
+
   TrainingSession& session_;
   WorkerCommunicator& worker_;
   BackupManager* backups_;
   std::uint64_t end_;
+  Round round_;
   MetricSums before_;                ///< of the epoch until this round, of all workers
   MetricSums metrics_;               ///< of this worker's tickets in this round
   GradientCounts gradients_before_;  ///< this round, of this worker

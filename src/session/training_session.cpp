@@ -81,6 +81,8 @@ std::uint64_t TrainingSession::updates_per_step() const {
   return ticketed == nullptr ? 1 : ticketed->updates_per_step();
 }
 
+std::uint64_t TrainingSession::steps_made() const { return std::max(steps_made_, iterations() / updates_per_step()); }
+
 bool TrainingSession::has_work(const Batch& batch, const Ticket& ticket) const {
   const CompiledModel& model = model_.compiled();
   return !model.ticketed->policy().is_asynchronous || model.feed->has_examples(batch, ticket.slice);

@@ -55,6 +55,9 @@ class TrainingSession {
   [[nodiscard]] std::uint64_t iterations() const { return model_.compiled().iteration; }
   /// 1, or with asynchronous updates the number of workers.
   [[nodiscard]] std::uint64_t updates_per_step() const;
+  /// Steps of the job so far. Where each makes several updates, some make fewer: a slice without examples makes none.
+  [[nodiscard]] std::uint64_t steps_made() const;
+  void set_steps_made(std::uint64_t steps) noexcept { steps_made_ = steps; }
 
   [[nodiscard]] TrainingPosition position() const noexcept { return position_; }
   void set_position(TrainingPosition position) noexcept { position_ = position; }
@@ -120,8 +123,9 @@ class TrainingSession {
 
   RankModel& model_;
   std::size_t in_flight_ = 0;
-  std::int64_t steps_ = 0;      ///< that this process began
-  bool is_first_step_ = false;  ///< with its batch size: it creates the kernels, so it counts as start-up
+  std::int64_t steps_ = 0;        ///< that this process began
+  std::uint64_t steps_made_ = 0;  ///< as far as rounds have told
+  bool is_first_step_ = false;    ///< with its batch size: it creates the kernels, so it counts as start-up
   bool stop_training_ = false;
   StopRequest request_ = StopRequest::none;
   GradientCounts gradients_;

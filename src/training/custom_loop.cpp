@@ -75,7 +75,8 @@ BatchRange::Iterator::Iterator(const BatchRange& range)
   parts.session.set_position({epoch, std::max(step, range.begin_)});
   if (!range.has_tickets()) return;
   parts.rounds =
-      std::make_unique<TrainingRounds>(parts.session, parts.loop_backups.get(), static_cast<std::uint64_t>(range.end_));
+      std::make_unique<TrainingRounds>(parts.session, parts.loop_backups.get(), static_cast<std::uint64_t>(range.end_),
+                                       batches_of(parts.run_context->options(), *range.data_, range.batch_size_, true));
   take_ticket();
 }
 

@@ -203,7 +203,7 @@ void FitLoop::update_bar(std::int64_t step) {
 
 void FitLoop::run_rounds() {
   const int epoch = session_.position().epoch;
-  TrainingRounds rounds(session_, backups_ ? &*backups_ : nullptr, batches_.size());
+  TrainingRounds rounds(session_, backups_ ? &*backups_ : nullptr, batches_.size(), batches_);
   while (const std::optional<Ticket> ticket = rounds.next_ticket()) {
     const Batch batch = batches_.at(epoch, ticket->step);
     const auto step = static_cast<std::int64_t>(ticket->step);

@@ -102,6 +102,7 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   parts_->session.set_stop_training(false);
   const std::size_t first_record = parts_->session.log().history().epochs.size();
   FitLoop(*this, *parts_, data, options.validation_data, options).run();
+  parts_->model.compiled().release_data();
   const auto& epochs = parts_->session.log().history().epochs;
   return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
@@ -137,6 +138,7 @@ Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
   Logs logs = lockstep::evaluate(*parts_, data, options);
   const std::size_t batch_size = parts_->run_context->batch_size(options.batch_size);
   parts_->session.set_evaluation(logs, find_mistakes(parts_->model.compiled(), data, batch_size));
+  parts_->model.compiled().release_data();
   return logs;
 }
 

@@ -86,6 +86,47 @@ class ProgramsTest(ProgramTest):
             self.assertEqual(ended.stdout.count("ended with 0"), 2, str(ended))
             self.assert_near(losses(self.history()), expected)
 
+    def on_two_ranks(self, *options: object, **environment: str) -> Ended:
+        call = self.command("--device", "cuda", "--epochs", EPOCHS, *OPTIONS, "--resume", "never", *options)
+        ended = Running([str(MPIRUN), "-np", "2", "bash", "-c", RANK, "rank", *call], self.cwd, environment).end()
+        self.assertEqual(ended.stdout.count("ended with 0"), 2, str(ended))
+        return ended
+
+    def require_fake_gpu(self) -> None:
+        if "LOCKSTEP_FAKE_GPUS" not in os.environ:
+            self.skipTest("only a fake GPU fails on request")
+
+    def test_a_capture_that_fails(self) -> None:
+        self.require_fake_gpu()
+        self.on_two_ranks()
+        kept = (self.model / "model.h5").rename(self.scratch / "captured.h5")
+        ended = self.on_two_ranks(LOCKSTEP_FAKE_GPU_CAPTURE="broken")
+        self.assertEqual(ended.stderr.count("cannot capture a step as a CUDA graph"), 1, str(ended))
+        self.assert_same_model(kept, self.model / "model.h5")
+
+    def test_without_nccl_gradients_go_through_host_memory(self) -> None:
+        self.require_fake_gpu()
+        self.on_two_ranks()
+        expected = losses(self.history())
+        ended = self.on_two_ranks(LOCKSTEP_FAKE_GPU_NCCL="broken")
+        self.assertEqual(ended.stderr.count("NCCL does not start on rank 0"), 1, str(ended))
+        self.assert_near(losses(self.history()), expected)
+
+    def test_a_data_set_larger_than_the_device_memory(self) -> None:
+        self.require_fake_gpu()
+        model, trained = self.whole("cuda")
+        kept = model.rename(self.scratch / "resident.h5")
+        ended = self.succeed("--device", "cuda", "--epochs", EPOCHS, *OPTIONS, "--resume", "never",
+                             LOCKSTEP_FAKE_GPU_MEMORY="1000000")
+        self.assertIn("it is copied batch by batch", ended.stderr)
+        self.assert_same_model(kept, self.model / "model.h5")
+
+    def test_operations_are_measured_on_the_device(self) -> None:
+        self.succeed("--device", "cuda", "--epochs", 1, *OPTIONS, LOCKSTEP_CUDA_PROFILE="1")
+        timing = self.history()["timing"]["profile_ms_per_step"]
+        for kind in ("forward", "backward", "optimizer"):
+            self.assertGreater(timing[kind], 0)
+
     def train_endlessly(self, **environment: str) -> tuple[Running, dict[int, int]]:
         call = self.command("--device", "cuda", "--communication", "nccl", "--epochs", 1000000, "--steps-per-epoch", 2,
                             "--global-batch-size", 16, "--resume", "never")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs keras_mnist on a GPU: reproducible bits, bfloat16, odd numbers of ranks, no device.
+"""Runs keras_mnist on a GPU: reproducible bits, bfloat16, odd numbers of ranks, no device; and the stages of checks.
 
     tests/gpu/run.py BUILD_DIR KERAS_MNIST [programs[.ProgramsTest.test_...]]... [-v]
 
@@ -15,7 +15,7 @@ sys.path[:0] = [str(TESTS / "programs"), str(TESTS / "support")]
 import groups  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("programs",)
+GROUPS = ("programs", "stages")
 
 
 def main() -> int:

@@ -24,6 +24,11 @@ BATCH, STEPS, CLASSES = 16, 4, 5
 ENDS = {
     "softmax": lambda: [layers.Dense(CLASSES, activation="softmax")],
     "a softmax layer": lambda: [layers.Dense(CLASSES, activation="tanh"), layers.Activation("softmax")],
+    # Layers that return their input itself leave TensorFlow the softmax's logits.
+    "softmax and a linear activation": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Activation("linear")],
+    "softmax and an identity": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Identity()],
+    "softmax and a penalty": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.ActivityRegularization(0.1)],
+    "softmax and a dropout of nothing": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Dropout(0.0)],
     "softmax and another layer": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Reshape((CLASSES,))],
     # Directly after a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax, and for BinaryCrossentropy
     # the other way around. Lockstep reads the outputs there.
@@ -39,6 +44,7 @@ LOSSES = {
 }
 BINARY_ENDS = {
     "sigmoid": lambda: [layers.Dense(CLASSES, activation="sigmoid")],
+    "sigmoid and an identity": lambda: [layers.Dense(CLASSES, activation="sigmoid"), layers.Identity()],
     "sigmoid and another layer": ENDS["sigmoid and another layer"],
     "positive numbers": ENDS["positive numbers"],
 }

@@ -78,12 +78,10 @@ class BatchNormalizationKernel final : public Kernel {
 
   void run_training(std::size_t replica, std::size_t begin, std::size_t end, bool first) const {
     const std::size_t count = (end - begin) * pixels_;
-    const PartialSums sums =
-        reduce_channels(stream_, count, channels_, MomentTerms<T>{x_ + begin * pixels_ * channels_}, scratch_);
     const Statistics kept{statistics(replica, 0), statistics(replica, 1)};
-    for_each(stream_, channels_,
-             FinishMoments{sums, static_cast<double>(count), epsilon_, kept, arguments_, moving_mean_.gradient,
-                           moving_variance_.gradient, first});
+    reduce_channels(stream_, count, channels_, MomentTerms<T>{x_ + begin * pixels_ * channels_}, scratch_,
+                    FinishMoments{static_cast<double>(count), epsilon_, kept, arguments_, moving_mean_.gradient,
+                                  moving_variance_.gradient, first});
     normalize(begin, end, kept.mean, kept.inverse);
   }
 
@@ -100,11 +98,9 @@ class BatchNormalizationKernel final : public Kernel {
     const Statistics kept{statistics(replica, 0), statistics(replica, 1)};
     float* gradient_mean = statistics(replica, 2);
     float* projected_mean = statistics(replica, 3);
-    const PartialSums sums =
-        reduce_channels(stream_, count, channels_, ProjectionTerms<T>{x_ + at, y_gradient_ + at, kept}, scratch_);
-    for_each(stream_, channels_,
-             FinishProjection{sums, static_cast<double>(count), gamma_.gradient, beta_.gradient, gradient_mean,
-                              projected_mean, first});
+    reduce_channels(stream_, count, channels_, ProjectionTerms<T>{x_ + at, y_gradient_ + at, kept}, scratch_,
+                    FinishProjection{static_cast<double>(count), gamma_.gradient, beta_.gradient, gradient_mean,
+                                     projected_mean, first});
     if (!input_gradient_) return;
     for_each(stream_, count * channels_,
              BatchNormalizationInputGradient<T>{x_ + at, y_gradient_ + at, x_gradient_ + at, kept, gamma_.value, gradient_mean,

@@ -1,10 +1,11 @@
-// The first stage of the per-channel sums of channel_reduction_functors.hpp, on the device. For .cu files only.
+// The per-channel sums of channel_reduction_functors.hpp, on the device. For .cu files only.
 #pragma once
 
 #include "backend/cuda/channel_reduction_functors.hpp"
 #include "backend/cuda/launch.cuh"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 namespace lockstep::cuda {
@@ -47,17 +48,40 @@ __global__ void reduce_channels_kernel(const __grid_constant__ Terms terms, Inde
   partials[blockIdx.y * channels + channel] = sum;
 }
 
-/// Enqueues the first stage over [pixels, channels] elements. The result points into `scratch`.
-template <typename Terms>
-[[nodiscard]] PartialSums reduce_channels(cudaStream_t stream, std::size_t pixels, std::size_t channels,
-                                          const Terms& terms, std::byte* scratch) {
+/// A block adds the segments of one channel, in pairs.
+template <typename Finish>
+__global__ void finish_channels_kernel(const __grid_constant__ Finish finish, const Pair* partials, Index segments,
+                                       Index channels) {
+  __shared__ double first[max_segments];
+  __shared__ double second[max_segments];
+  const Index channel = blockIdx.x;
+  const Index segment = threadIdx.x;
+  const Pair partial = segment < segments ? partials[segment * channels + channel] : Pair();
+  first[segment] = partial.first;
+  second[segment] = partial.second;
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (segment < half) {
+      first[segment] += first[segment + half];
+      second[segment] += second[segment + half];
+    }
+  }
+  if (segment == 0) finish(channel, {first[0], second[0]});
+}
+
+/// Enqueues the sums over [pixels, channels] elements. `finish(channel, sum)` uses that of each channel.
+template <typename Terms, typename Finish>
+void reduce_channels(cudaStream_t stream, std::size_t pixels, std::size_t channels, const Terms& terms,
+                     std::byte* scratch, const Finish& finish) {
   const std::size_t segments = segments_of(pixels);
   const dim3 blocks(static_cast<unsigned>((channels + channels_per_block - 1) / channels_per_block),
                     static_cast<unsigned>(segments));
   auto* partials = reinterpret_cast<Pair*>(scratch);
   launch(stream, blocks, dim3(channels_per_block, sum_lines), reduce_channels_kernel<Terms>, terms,
          static_cast<Index>(pixels), static_cast<Index>(channels), partials);
-  return {partials, static_cast<Index>(segments), static_cast<Index>(channels)};
+  launch(stream, dim3(static_cast<unsigned>(channels)), dim3(std::bit_ceil(static_cast<unsigned>(segments))),
+         finish_channels_kernel<Finish>, finish, static_cast<const Pair*>(partials), static_cast<Index>(segments),
+         static_cast<Index>(channels));
 }
 
 }  // namespace lockstep::cuda

@@ -1,6 +1,6 @@
 // Functors for per-channel sums over all pixels of a batch: bias gradients and BatchNormalization. A sum has two stages
 // with a fixed order, so every run gives the same bits: channel_reduction.cuh adds `Terms` within segments of pixels,
-// and a finishing functor adds the segments.
+// then the segments of each channel, whose sum it passes to a finishing functor.
 #pragma once
 
 #include "backend/cuda/elementwise_functors.hpp"
@@ -14,23 +14,6 @@ namespace lockstep::cuda {
 struct Pair {
   double first = 0;
   double second = 0;
-};
-
-/// The partial sums [segment][channel] of a batch, and their total.
-struct PartialSums {
-  const Pair* partials;
-  Index segments;
-  Index channels;
-
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE Pair of(Index channel) const {
-    Pair sum;
-    for (Index s = 0; s < segments; ++s) {
-      const Pair& partial = partials[s * channels + channel];
-      sum.first += partial.first;
-      sum.second += partial.second;
-    }
-    return sum;
-  }
 };
 
 template <typename T>
@@ -70,15 +53,13 @@ struct ProjectionTerms {
 };
 
 struct FinishBiasGradient {
-  PartialSums sums;
   float* gradient;
-  LOCKSTEP_HOST_DEVICE void operator()(Index channel) const {
-    gradient[channel] = static_cast<float>(sums.of(channel).first);
+  LOCKSTEP_HOST_DEVICE void operator()(Index channel, const Pair& sum) const {
+    gradient[channel] = static_cast<float>(sum.first);
   }
 };
 
 struct FinishMoments {
-  PartialSums sums;
   double count;  ///< values per channel
   float epsilon;
   Statistics statistics;
@@ -87,8 +68,7 @@ struct FinishMoments {
   float* moving_variance;
   bool first_replica;
 
-  LOCKSTEP_HOST_DEVICE void operator()(Index channel) const {
-    const Pair sum = sums.of(channel);
+  LOCKSTEP_HOST_DEVICE void operator()(Index channel, const Pair& sum) const {
     const double mean = sum.first / count;
     const double spread = sum.second / count - mean * mean;
     const float variance = spread > 0 ? static_cast<float>(spread) : 0.0F;
@@ -123,7 +103,6 @@ struct Normalize {
 
 /// The gradients of gamma and beta, and the means that the input's gradient needs.
 struct FinishProjection {
-  PartialSums sums;
   double count;
   float* gamma_gradient;  ///< may be null
   float* beta_gradient;   ///< may be null
@@ -131,8 +110,7 @@ struct FinishProjection {
   float* projected_mean;
   bool first_replica;
 
-  LOCKSTEP_HOST_DEVICE void operator()(Index channel) const {
-    const Pair sum = sums.of(channel);
+  LOCKSTEP_HOST_DEVICE void operator()(Index channel, const Pair& sum) const {
     if (gamma_gradient != nullptr) {
       gamma_gradient[channel] = (first_replica ? 0.0F : gamma_gradient[channel]) + static_cast<float>(sum.second);
     }

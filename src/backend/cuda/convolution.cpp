@@ -41,10 +41,12 @@ CudnnConvolutionAlgorithm choose(const KernelScope& scope, const ConvolutionGeom
                         [&](const Performance& one) { return !strict || one.mathType == CUDNN_FMA_MATH; });
   for (const Performance& candidate : candidates) {
     const bool works = candidate.status == CUDNN_STATUS_SUCCESS;
-    const bool fits = candidate.memory <= scope.cuda_context.workspace_size();
+    const bool fits = candidate.memory <= scope.cuda_context.workspace().size();
     if (!works || !fits || (deterministic && candidate.determinism != CUDNN_DETERMINISTIC)) continue;
     const CudnnConvolutionAlgorithm choice{candidate.algo, strict ? CUDNN_FMA_MATH : candidate.mathType};
-    if (run(choice) == CUDNN_STATUS_SUCCESS) return choice;
+    if (run(choice) != CUDNN_STATUS_SUCCESS) continue;
+    scope.cuda_context.workspace().require(candidate.memory);
+    return choice;
   }
   return {};
 }
@@ -121,7 +123,7 @@ class ConvolutionForward final : public Kernel {
       }
       return cudnnFindConvolutionForwardAlgorithmEx(cuda_context_.cudnn(), g.input(), input_, g.filter(), kernel_,
                                                     g.convolution(), g.output(), product_, most, found, all,
-                                                    cuda_context_.workspace(), cuda_context_.workspace_size());
+                                                    cuda_context_.workspace().data(), cuda_context_.workspace().size());
     };
     choose_once<cudnnConvolutionFwdAlgoPerf_t>(scope, geometry_, Product::forward, find,
                                                [&](const CudnnConvolutionAlgorithm& choice) {
@@ -161,15 +163,15 @@ class ConvolutionForward final : public Kernel {
 
   [[nodiscard]] cudnnStatus_t enqueue_plain() const {
     return cudnnConvolutionForward(cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
-                                   geometry_.convolution(), algorithm_, cuda_context_.workspace(),
-                                   cuda_context_.workspace_size(), &zero, geometry_.output(), product_);
+                                   geometry_.convolution(), algorithm_, cuda_context_.workspace().data(),
+                                   cuda_context_.workspace().size(), &zero, geometry_.output(), product_);
   }
 
   [[nodiscard]] cudnnStatus_t enqueue_fused() const {
     return cudnnConvolutionBiasActivationForward(
         cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_, geometry_.convolution(),
-        algorithm_, cuda_context_.workspace(), cuda_context_.workspace_size(), &zero, geometry_.output(), product_,
-        bias_descriptor_.get(), fused_bias_, activation_.get(), geometry_.output(), product_);
+        algorithm_, cuda_context_.workspace().data(), cuda_context_.workspace().size(), &zero, geometry_.output(),
+        product_, bias_descriptor_.get(), fused_bias_, activation_.get(), geometry_.output(), product_);
   }
 
   const CudaContext& cuda_context_;
@@ -281,7 +283,7 @@ class ConvolutionBackward final : public Kernel {
     geometry_.set_math(weights_math_);
     return cudnnConvolutionBackwardFilter(cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.output(),
                                           output_gradient_, geometry_.convolution(), weights_algorithm_,
-                                          cuda_context_.workspace(), cuda_context_.workspace_size(), &zero,
+                                          cuda_context_.workspace().data(), cuda_context_.workspace().size(), &zero,
                                           geometry_.filter(), kernel_product_);
   }
 
@@ -289,7 +291,7 @@ class ConvolutionBackward final : public Kernel {
     geometry_.set_math(data_math_);
     return cudnnConvolutionBackwardData(cuda_context_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
                                         output_gradient_, geometry_.convolution(), data_algorithm_,
-                                        cuda_context_.workspace(), cuda_context_.workspace_size(), &zero,
+                                        cuda_context_.workspace().data(), cuda_context_.workspace().size(), &zero,
                                         geometry_.input(), data_product_);
   }
 
@@ -302,7 +304,7 @@ class ConvolutionBackward final : public Kernel {
       }
       return cudnnFindConvolutionBackwardFilterAlgorithmEx(
           cuda_context_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(),
-          kernel_product_, most, found, all, cuda_context_.workspace(), cuda_context_.workspace_size());
+          kernel_product_, most, found, all, cuda_context_.workspace().data(), cuda_context_.workspace().size());
     };
     choose_once<cudnnConvolutionBwdFilterAlgoPerf_t>(
         scope, geometry_, Product::weights, find, [&](const CudnnConvolutionAlgorithm& choice) {
@@ -322,7 +324,7 @@ class ConvolutionBackward final : public Kernel {
       }
       return cudnnFindConvolutionBackwardDataAlgorithmEx(
           cuda_context_.cudnn(), g.filter(), kernel_, g.output(), output_gradient_, g.convolution(), g.input(),
-          data_product_, most, found, all, cuda_context_.workspace(), cuda_context_.workspace_size());
+          data_product_, most, found, all, cuda_context_.workspace().data(), cuda_context_.workspace().size());
     };
     choose_once<cudnnConvolutionBwdDataAlgoPerf_t>(
         scope, geometry_, Product::data, find, [&](const CudnnConvolutionAlgorithm& choice) {

@@ -3,12 +3,6 @@
 
 namespace lockstep::cuda {
 
-namespace {
-
-constexpr std::size_t workspace_bytes = std::size_t{64} << 20U;
-
-}  // namespace
-
 void check(cudnnStatus_t status, const char* call, std::source_location where) {
   if (status != CUDNN_STATUS_SUCCESS) fail(call, cudnnGetErrorString(status), where);
 }
@@ -21,8 +15,7 @@ CudaContext::CudaContext(DeviceStreams& device_streams, const AlgorithmRules& ru
     : device_streams_(device_streams),
       rules_(rules),
       cudnn_(make_handle<CudnnHandle>([](auto* handle) { check(cudnnCreate(handle), "cudnnCreate"); })),
-      cublas_(make_handle<CublasLtHandle>([](auto* handle) { check(cublasLtCreate(handle), "cublasLtCreate"); })),
-      workspace_(workspace_bytes) {
+      cublas_(make_handle<CublasLtHandle>([](auto* handle) { check(cublasLtCreate(handle), "cublasLtCreate"); })) {
   check(cudnnSetStream(cudnn_.get(), device_streams.compute()), "cudnnSetStream");
 }
 

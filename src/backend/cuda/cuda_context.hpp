@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/algorithm_cache.hpp"
+#include "backend/cuda/workspace.hpp"
 #include "core/cuda/device_streams.hpp"
 
 #include <cublasLt.h>
@@ -47,11 +48,11 @@ class CudaContext {
   [[nodiscard]] cublasLtHandle_t cublas() const noexcept { return cublas_.get(); }
   [[nodiscard]] const AlgorithmRules& rules() const noexcept { return rules_; }
 
-  /// Device memory that cuDNN's and cuBLASLt's algorithms may use.
-  [[nodiscard]] void* workspace() const noexcept { return workspace_.data(); }
-  [[nodiscard]] std::size_t workspace_size() const noexcept { return workspace_.size(); }
+  /// Device memory that cuDNN's and cuBLASLt's algorithms may use. It and the caches are mutable, because they affect
+  /// speed only.
+  [[nodiscard]] Workspace& workspace() const noexcept { return workspace_; }
 
-  /// Algorithms chosen so far. Mutable, because the caches affect speed only.
+  /// Algorithms chosen so far.
   [[nodiscard]] AlgorithmCache<CudnnConvolutionAlgorithm>& convolution_algorithms() const noexcept {
     return convolution_algorithms_;
   }
@@ -66,7 +67,7 @@ class CudaContext {
   mutable AlgorithmCache<CublasLtMatmulAlgorithm> matmul_algorithms_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
-  DeviceBuffer workspace_;
+  mutable Workspace workspace_;
 };
 
 }  // namespace lockstep::cuda

@@ -72,6 +72,10 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       graph_capture_(device_streams.compute()),
       use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
   allocate_tensors();
+  if (value_of(current_environment(), "LOCKSTEP_CUDA_PROFILE") == "1") {
+    timer_.emplace(device_streams);
+    use_cuda_graphs_ = false;  // a captured step is one piece of work
+  }
   for (std::size_t slot = 0; slot < StepStaging::slots; ++slot) done_.push_back(make_event());
 }
 
@@ -99,8 +103,17 @@ void CudaExecutable::end_step() {
   const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
   publish_metrics(device_streams_.compute(), arenas_.weights.subspan(metrics.offset, metrics.storage),
                   staging_.metrics(), staging_.arguments());
-  graph_capture_.end_capture();
+  if (!graph_capture_.is_capturing()) note_end_of_step();
+}
+
+void CudaExecutable::launch_capture() {
+  graph_capture_.launch();
   note_end_of_step();
+}
+
+void CudaExecutable::give_up_captures() {
+  graph_capture_.forget();
+  use_cuda_graphs_ = false;
 }
 
 void CudaExecutable::note_end_of_step() {
@@ -110,6 +123,16 @@ void CudaExecutable::note_end_of_step() {
 }
 
 void CudaExecutable::run(std::size_t operation, const StepContext& context) {
+  if (!timer_) return enqueue(operation, context);
+  timer_->measure(std::string(to_string(operations_[operation].kind)), device_streams_.compute(),
+                  [&] { enqueue(operation, context); });
+}
+
+std::optional<double> CudaExecutable::measured_seconds() const {
+  return timer_ ? std::optional(timer_->seconds()) : std::nullopt;
+}
+
+void CudaExecutable::enqueue(std::size_t operation, const StepContext& context) {
   if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, {}, 0);
   if (context.examples.empty()) {
     zero_gradients(operations_[operation]);
@@ -119,8 +142,12 @@ void CudaExecutable::run(std::size_t operation, const StepContext& context) {
 }
 
 void CudaExecutable::update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t /*iteration*/) {
-  apply_optimizer(device_streams_.communication(), graph_, arenas_, shard.begin, shard.end, optimizer, gradient_norm_,
-                  staging_.arguments());
+  const auto apply = [&] {
+    apply_optimizer(device_streams_.communication(), graph_, arenas_, shard.begin, shard.end, optimizer, gradient_norm_,
+                    staging_.arguments());
+  };
+  if (!timer_) return apply();
+  timer_->measure("update", device_streams_.communication(), apply);
 }
 
 void CudaExecutable::add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer,
@@ -223,6 +250,7 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
   }
   // Measuring algorithms overwrites buffers that steps in flight may still read.
   device_streams_.synchronize();
+  cuda_context_.workspace().begin_choice();
   Kernels kernels;
   for (const Operation& operation : operations_) {
     kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_,
@@ -231,6 +259,8 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
                                    reduction_scratch_,
                                    cuda_context_}));
   }
+  device_streams_.synchronize();
+  cuda_context_.workspace().end_choice();
   return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
 }
 

@@ -7,10 +7,12 @@
 #include "backend/cuda/gradient_norm.hpp"
 #include "backend/cuda/graph_capture.hpp"
 #include "backend/cuda/kernel.hpp"
+#include "backend/cuda/operation_timer.hpp"
 #include "backend/cuda/step_staging.hpp"
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,7 +30,12 @@ class CudaExecutable final : public Executable {
   [[nodiscard]] bool try_replay(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
                                 bool capturable) override;
   void end_step() override;
+  [[nodiscard]] bool is_capturing() const noexcept override { return graph_capture_.is_capturing(); }
+  [[nodiscard]] std::string end_capture() override { return graph_capture_.end_capture(); }
+  void launch_capture() override;
+  void give_up_captures() override;
   void run(std::size_t operation, const StepContext& context) override;
+  [[nodiscard]] std::optional<double> measured_seconds() const override;
   void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) override;
   void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
                              std::span<double> sums) override;
@@ -45,6 +52,7 @@ class CudaExecutable final : public Executable {
 
   [[nodiscard]] std::span<const float> outputs(std::size_t output) override;
   [[nodiscard]] std::string implementation(std::size_t operation) override;
+  void release_data() override { staging_.release_data(); }
 
  private:
   using Kernels = std::vector<std::unique_ptr<Kernel>>;
@@ -52,6 +60,7 @@ class CudaExecutable final : public Executable {
   void allocate_tensors();
   std::byte* add_buffer(std::size_t bytes);
   [[nodiscard]] Kernels& kernels_for(std::size_t num_examples);
+  void enqueue(std::size_t operation, const StepContext& context);
   void zero_gradients(const Operation& operation) const;
   void note_end_of_step();
 
@@ -73,6 +82,7 @@ class CudaExecutable final : public Executable {
   std::size_t steps_begun_ = 0;
   std::size_t metrics_taken_ = 0;
   bool in_step_ = false;
+  std::optional<OperationTimer> timer_;  ///< with LOCKSTEP_CUDA_PROFILE=1
   bool use_cuda_graphs_ = true;
   std::vector<float> outputs_;
 };

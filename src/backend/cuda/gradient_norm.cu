@@ -21,10 +21,8 @@ void GradientNorm::add_squared_gradients(cudaStream_t stream, const Graph& graph
     if (range.rule != UpdateRule::optimizer) continue;
     const std::size_t count = range.end - range.begin;
     const std::size_t rows = (count + norm_lanes - 1) / norm_lanes;
-    const PartialSums sums =
-        reduce_channels(stream, rows, norm_lanes, SquaredGradientTerms{gradients + range.begin, count},
-                        partials_.data());
-    for_each(stream, norm_lanes, AddLane{sums, lanes_.as<double>() + range.parameter * norm_lanes});
+    reduce_channels(stream, rows, norm_lanes, SquaredGradientTerms{gradients + range.begin, count}, partials_.data(),
+                    AddLane{lanes_.as<double>() + range.parameter * norm_lanes});
   }
 }
 

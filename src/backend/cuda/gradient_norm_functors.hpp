@@ -22,9 +22,8 @@ struct SquaredGradientTerms {
 
 /// Adds the sums of one bucket's slice of a gradient to that gradient's lanes.
 struct AddLane {
-  PartialSums sums;
   double* lanes;
-  LOCKSTEP_HOST_DEVICE void operator()(Index lane) const { lanes[lane] += sums.of(lane).first; }
+  LOCKSTEP_HOST_DEVICE void operator()(Index lane, const Pair& sum) const { lanes[lane] += sum.first; }
 };
 
 /// Sums each gradient's lanes, and zeroes them for the next step.

@@ -1,7 +1,10 @@
 // See graph_capture.hpp.
 #include "backend/cuda/graph_capture.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -30,21 +33,27 @@ bool GraphCapture::try_replay(const StepShape& shape) {
   return false;
 }
 
-void GraphCapture::end_capture() {
-  if (capturing_ == nullptr) return;
-  Entry& entry = *capturing_;
-  capturing_ = nullptr;
+std::string GraphCapture::end_capture() {
+  const auto reason = [](const char* call, cudaError_t status) {
+    (void)cudaGetLastError();  // the step runs without it
+    return fmt::format("{} failed: {}, {}", call, cudaGetErrorName(status), cudaGetErrorString(status));
+  };
   cudaGraph_t graph = nullptr;
-  if (const cudaError_t status = cudaStreamEndCapture(stream_, &graph); status != cudaSuccess) {
-    fail("cudaStreamEndCapture", std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status) +
-                                     "; set LOCKSTEP_CUDA_GRAPHS=0 to disable capture");
-  }
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
   const CapturedGraph captured(graph);
+  if (ended != cudaSuccess) return reason("cudaStreamEndCapture", ended);
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-  entry.graph.reset(executable);
-  check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
+  const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+  capturing_->graph.reset(executable);
+  return instantiated == cudaSuccess ? "" : reason("cudaGraphInstantiate", instantiated);
 }
+
+void GraphCapture::launch() {
+  const Entry& entry = *std::exchange(capturing_, nullptr);
+  check(cudaGraphLaunch(entry.graph.get(), stream_), "cudaGraphLaunch");
+}
+
+void GraphCapture::forget() { std::exchange(capturing_, nullptr)->graph.reset(); }
 
 GraphCapture::Entry& GraphCapture::entry_of(const StepShape& shape) {
   for (Entry& entry : entries_) {

@@ -10,6 +10,7 @@
 #include "core/cuda/memory.hpp"
 
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,12 +32,18 @@ class GraphCapture {
  public:
   explicit GraphCapture(cudaStream_t stream) : stream_(stream) {}
 
-  /// Returns true if it launched a captured graph of the step. Otherwise the caller enqueues the step, which may be
-  /// captured, and then calls `end_capture`.
+  /// Returns true if it launched a captured graph of the step. Otherwise the caller enqueues the step. If it is
+  /// captured, `end_capture` follows, and `launch` or `forget`.
   [[nodiscard]] bool try_replay(const StepShape& shape);
 
-  /// Ends and launches a capture that `try_replay` began, if it did.
-  void end_capture();
+  [[nodiscard]] bool is_capturing() const noexcept { return capturing_ != nullptr; }
+
+  /// Ends the capture that `try_replay` began. Returns why it failed; empty if it did not.
+  [[nodiscard]] std::string end_capture();
+  /// Launches the captured step.
+  void launch();
+  /// Leaves the step to the caller, who enqueues it again.
+  void forget();
 
  private:
   struct Entry {
@@ -49,7 +56,7 @@ class GraphCapture {
 
   cudaStream_t stream_;
   std::vector<Entry> entries_;
-  Entry* capturing_ = nullptr;  ///< null unless a capture is in progress
+  Entry* capturing_ = nullptr;  ///< from the beginning of a capture until `launch` or `forget`
 };
 
 }  // namespace lockstep::cuda

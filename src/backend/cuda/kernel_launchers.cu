@@ -60,9 +60,8 @@ void reduce_bias_gradient(cudaStream_t stream, ElementType type, const void* gra
               std::byte* scratch, float* bias_gradient) {
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
-    const PartialSums sums =
-        reduce_channels(stream, pixels, channels, ValueTerms<T>{static_cast<const T*>(gradient)}, scratch);
-    for_each(stream, channels, FinishBiasGradient{sums, bias_gradient});
+    reduce_channels(stream, pixels, channels, ValueTerms<T>{static_cast<const T*>(gradient)}, scratch,
+                    FinishBiasGradient{bias_gradient});
   });
 }
 

@@ -12,7 +12,6 @@ namespace lockstep::cuda {
 namespace {
 
 using Preference = UniqueHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-using TimedEvent = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
 
 constexpr int candidates = 8;
 constexpr int timed_runs = 5;
@@ -43,10 +42,6 @@ cublasLtMatrixLayout_t layout(ElementType type, std::int64_t rows, std::int64_t 
                                    static_cast<std::uint64_t>(columns), stride),
         "cublasLtMatrixLayoutCreate");
   return made;
-}
-
-TimedEvent timed_event() {
-  return make_handle<TimedEvent>([](cudaEvent_t* event) { check(cudaEventCreate(event), "cudaEventCreate"); });
 }
 
 }  // namespace
@@ -109,7 +104,7 @@ bool Matmul::choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue) {
 CublasLtMatmulAlgorithm Matmul::measure(cublasLtEpilogue_t epilogue) const {
   const auto preference = make_handle<Preference>(
       [](auto* handle) { check(cublasLtMatmulPreferenceCreate(handle), "cublasLtMatmulPreferenceCreate"); });
-  set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, cuda_context_.workspace_size());
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, cuda_context_.workspace().size());
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(operands_.a));
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(operands_.b));
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(operands_.d));
@@ -128,6 +123,7 @@ CublasLtMatmulAlgorithm Matmul::measure(cublasLtEpilogue_t epilogue) const {
   check(status, "cublasLtMatmulAlgoGetHeuristic");
 
   CublasLtMatmulAlgorithm choice;
+  std::size_t needed = 0;
   float best = std::numeric_limits<float>::infinity();
   for (int c = 0; c < found; ++c) {
     if (results[c].state != CUBLAS_STATUS_SUCCESS) continue;
@@ -136,7 +132,9 @@ CublasLtMatmulAlgorithm Matmul::measure(cublasLtEpilogue_t epilogue) const {
     if (time >= best) continue;
     best = time;
     choice = {true, results[c].algo};
+    needed = results[c].workspaceSize;
   }
+  cuda_context_.workspace().require(needed);
   return choice;
 }
 
@@ -144,8 +142,8 @@ void Matmul::enqueue() const { check(launch(algorithm_), "cublasLtMatmul"); }
 
 /// Infinite if the algorithm does not run.
 float Matmul::milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const {
-  const TimedEvent begin = timed_event();
-  const TimedEvent end = timed_event();
+  const Event begin = make_timed_event();
+  const Event end = make_timed_event();
   if (launch(algorithm) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
   check(cudaEventRecord(begin.get(), cuda_context_.stream()), "cudaEventRecord");
   for (int run = 0; run < timed_runs; ++run) check(launch(algorithm), "cublasLtMatmul");
@@ -160,8 +158,8 @@ cublasStatus_t Matmul::launch(const cublasLtMatmulAlgo_t& algorithm) const {
   const float one = 1;
   const float zero = 0;
   return cublasLtMatmul(cuda_context_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(),
-                        &zero, operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, cuda_context_.workspace(),
-                        cuda_context_.workspace_size(), cuda_context_.stream());
+                        &zero, operands_.d, d_.get(), operands_.d, d_.get(), &algorithm,
+                        cuda_context_.workspace().data(), cuda_context_.workspace().size(), cuda_context_.stream());
 }
 
 }  // namespace lockstep::cuda

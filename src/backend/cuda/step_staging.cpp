@@ -2,6 +2,7 @@
 #include "backend/cuda/step_staging.hpp"
 
 #include "backend/loss_scale.hpp"
+#include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -55,23 +56,15 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
                 .request = context.request,
                 .update_rule = update_rule,
                 .shared_update = shared_update};
-  const auto copy_to_device = [&](const auto* data, std::size_t elements, DeviceBuffer& staged) -> const void* {
-    if (data == nullptr || count == 0) return nullptr;
-    const std::size_t bytes = elements * sizeof *data;
-    return context.data.dataset_id != 0 ? resident(data, context.data, bytes)
-                                        : stage(data, context.examples, bytes, staged);
-  };
-  std::visit([&](const auto* data) { arguments->inputs = copy_to_device(data, input_elements_, staged_inputs_); },
-             context.data.input(0));
-  std::visit(
-      [&](const auto* data) {
-        const bool classes = std::is_same_v<decltype(data), const std::int32_t*>;
-        arguments->targets = copy_to_device(data, classes ? 1 : target_elements_, staged_targets_);
-      },
-      context.data.target(0));
-  if (context.data.dataset_id != 0) {
+  const Source inputs = inputs_of(context.data);
+  const Source targets = targets_of(context.data);
+  if (ResidentCopy* const copy = find_resident(context.data)) {
+    arguments->inputs = resident(inputs, context.data.examples, copy->inputs);
+    arguments->targets = resident(targets, context.data.examples, copy->targets);
     std::copy(context.examples.begin(), context.examples.end(), examples);
   } else {
+    arguments->inputs = stage(inputs, context.examples, staged_inputs_);
+    arguments->targets = stage(targets, context.examples, staged_targets_);
     std::iota(examples, examples + count, 0U);
   }
   std::ranges::copy(context.sample_weights, weights);
@@ -82,21 +75,62 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
   check(cudaEventRecord(copied_[slot].get(), device_streams_.compute()), "cudaEventRecord");
 }
 
-const void* StepStaging::resident(const void* data, const DataView& dataset, std::size_t bytes) {
-  auto& [dataset_id, copy] = resident_[data];
-  if (dataset_id == dataset.dataset_id && copy.size() == dataset.examples * bytes) return copy.data();
-  device_streams_.synchronize();  // steps in flight may read the old copy
-  dataset_id = dataset.dataset_id;
-  copy = DeviceBuffer(dataset.examples * bytes);
-  copy_now(copy.data(), data, copy.size());
+StepStaging::Source StepStaging::inputs_of(const DataView& data) const {
+  return std::visit(
+      [this](const auto* values) {
+        return Source{values, input_elements_ * sizeof *values};
+      },
+      data.input(0));
+}
+
+StepStaging::Source StepStaging::targets_of(const DataView& data) const {
+  return std::visit(
+      [this](const auto* values) {
+        const bool are_classes = std::is_same_v<decltype(values), const std::int32_t*>;
+        return Source{values, (are_classes ? 1 : target_elements_) * sizeof *values};
+      },
+      data.target(0));
+}
+
+StepStaging::ResidentCopy* StepStaging::find_resident(const DataView& data) {
+  if (data.dataset_id == 0) return nullptr;
+  const auto [copy, is_new] = resident_.try_emplace(data.dataset_id);
+  if (is_new) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const std::size_t bytes = data.examples * (inputs_of(data).bytes + targets_of(data).bytes);
+    copy->second.fits = bytes <= free / 10 * 9;  // the rest is for kernels of further batch sizes
+    if (!copy->second.fits) {
+      constexpr unsigned mebibyte = 20;
+      log_warning(
+          fmt::format("the data set has {} MiB, but {} of the GPU's {} MiB are free: it is copied batch by batch",
+                      bytes >> mebibyte, free >> mebibyte, total >> mebibyte));
+    }
+  }
+  return copy->second.fits ? &copy->second : nullptr;
+}
+
+const void* StepStaging::resident(const Source& source, std::size_t examples, DeviceBuffer& copy) {
+  if (source.data == nullptr) return nullptr;
+  if (copy.size() == 0) {
+    copy = DeviceBuffer(examples * source.bytes);
+    copy_now(copy.data(), source.data, copy.size());
+  }
   return copy.data();
 }
 
-const void* StepStaging::stage(const void* data, std::span<const std::uint32_t> examples, std::size_t bytes,
-                               DeviceBuffer& staged) {
+void StepStaging::release_data() {
+  device_streams_.synchronize();
+  resident_.clear();
+}
+
+const void* StepStaging::stage(const Source& source, std::span<const std::uint32_t> examples, DeviceBuffer& staged) {
+  const std::size_t bytes = source.bytes;
+  if (source.data == nullptr || examples.empty()) return nullptr;
   gathered_.resize(examples.size() * bytes);
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    std::memcpy(gathered_.data() + i * bytes, static_cast<const std::byte*>(data) + examples[i] * bytes, bytes);
+    std::memcpy(gathered_.data() + i * bytes, static_cast<const std::byte*>(source.data) + examples[i] * bytes, bytes);
   }
   device_streams_.synchronize();  // steps in flight may read the staged examples of earlier steps
   if (staged.size() < capacity_ * bytes) staged = DeviceBuffer(capacity_ * bytes);

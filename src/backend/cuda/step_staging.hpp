@@ -1,5 +1,6 @@
 // Copies a step's arguments, example indices and data to the device, and its metric sums back to the host. Slots in
-// pinned memory let the host run several steps ahead of the device.
+// pinned memory let the host run several steps ahead of the device. A data set that fits is copied once; of another one
+// each step's examples are.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -33,17 +34,30 @@ class StepStaging {
   /// The slots that the device writes and the host reads: a copy of the metrics parameter each.
   [[nodiscard]] float* metrics() const noexcept { return metrics_.as<float>(); }
 
+  /// Frees the copies of data sets, after the steps in flight.
+  void release_data();
+
  private:
-  struct ResidentCopy {
-    std::uint64_t dataset_id = 0;
-    DeviceBuffer copy;
+  /// Inputs or targets on the host.
+  struct Source {
+    const void* data = nullptr;
+    std::size_t bytes = 0;  ///< of an example
   };
 
-  /// The device's copy of the dataset's inputs or targets at `data`, with `bytes` per example.
-  [[nodiscard]] const void* resident(const void* data, const DataView& dataset, std::size_t bytes);
+  struct ResidentCopy {
+    bool fits = false;
+    DeviceBuffer inputs;
+    DeviceBuffer targets;
+  };
+
+  [[nodiscard]] Source inputs_of(const DataView& data) const;
+  [[nodiscard]] Source targets_of(const DataView& data) const;
+  /// The copy of a data set; null: it has none, because it is too large or may change.
+  [[nodiscard]] ResidentCopy* find_resident(const DataView& data);
+  /// The device's copy of all examples.
+  [[nodiscard]] const void* resident(const Source& source, std::size_t examples, DeviceBuffer& copy);
   /// Copies only the step's examples to the device, in their order.
-  [[nodiscard]] const void* stage(const void* data, std::span<const std::uint32_t> examples, std::size_t bytes,
-                                  DeviceBuffer& staged);
+  [[nodiscard]] const void* stage(const Source& source, std::span<const std::uint32_t> examples, DeviceBuffer& staged);
   void copy_now(void* to, const void* from, std::size_t bytes);
 
   DeviceStreams& device_streams_;
@@ -57,7 +71,7 @@ class StepStaging {
   std::vector<Event> copied_;  ///< by slot: recorded when the slot may be overwritten
   std::size_t uploads_ = 0;
   PinnedBuffer metrics_;
-  std::map<const void*, ResidentCopy> resident_;  ///< by host address; a new dataset at an address replaces the old one
+  std::map<std::uint64_t, ResidentCopy> resident_;  ///< by Dataset::id
   DeviceBuffer staged_inputs_, staged_targets_;
   std::vector<std::byte> gathered_;
   Event event_;

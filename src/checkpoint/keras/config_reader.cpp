@@ -237,7 +237,7 @@ ClassConfig::ClassConfig(const json& value, const std::string& where) {
   const std::string registered = reader.text("registered_name", class_name);
   // tf_keras registers even its own optimizers as "Custom>Adam".
   const bool has_package = registered.find('>') != std::string::npos && registered != "Custom>" + class_name;
-  const bool is_of_keras = module == "keras" || module.starts_with("keras.");
+  const bool is_of_keras = module == "keras" || module.starts_with("keras.") || module.starts_with("tf_keras.");
   if (!has_package && (is_of_keras || (module == "builtins" && form == ConfigForm::function))) return;
   reader.fail(fmt::format("is the class {} of {}, but Lockstep has Keras' own classes only; build the model with those",
                           registered, module.empty() ? "your program" : "module " + module));

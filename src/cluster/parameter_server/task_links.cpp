@@ -192,6 +192,7 @@ void TaskLinks::join(std::size_t other, Connection connection) {
   link.is_ready = false;
   link.goodbye.reset();
   if (is_ready_ && accepts(other)) link.connection->send(encode_shared({ready_kind, has_begun_ ? "begun" : ""}));
+  if (over_ && accepts(other)) link.connection->send(over_);
   if (!std::exchange(link.is_lost, false)) return;
   link.has_returned = true;
   returns_.on_returned(other);
@@ -307,7 +308,8 @@ void TaskLinks::poll(int timeout_ms, const Handler& handler, const PlacerOf& pla
   // The handler may call this function again, which would replace the entries.
   const std::vector<pollfd> polled = polled_;
   const std::vector<std::size_t> tasks = polled_tasks_;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
+  // Servers first: server 0 tells the others that the job is over before a worker that knows it can be lost.
+  for (std::size_t i = tasks.size(); i-- > 0;) {
     if (polled[i].revents != 0 && links_[tasks[i]].connection) receive(tasks[i], handler, placer_of);
   }
   if (!listener_) return;

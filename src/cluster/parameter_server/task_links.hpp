@@ -100,8 +100,12 @@ class TaskLinks {
 
   [[nodiscard]] bool is_connected(std::size_t task) const { return links_.at(task).connection != nullptr; }
 
-  /// From now on all tasks may end: a lost connection is none that is missed.
-  void set_over() noexcept { is_over_ = true; }
+  /// From now on all tasks may end: a lost connection is none that is missed. A task that connects, the successor of
+  /// one that was lost at the end, gets this frame.
+  void set_over(const Frame& frame) {
+    is_over_ = true;
+    over_ = encode_shared(frame);
+  }
 
   /// Tells all connected tasks how this one ends, and waits a moment until they can read it. Losses are no errors any
   /// more.
@@ -149,6 +153,7 @@ class TaskLinks {
   bool has_begun_ = false;
   bool is_ready_ = false;  ///< this task has told the others that it is connected
   bool is_over_ = false;   ///< tasks may end
+  SharedBytes over_;       ///< what tasks are told that connect then
   bool has_said_goodbye_ = false;
   std::vector<std::pair<std::size_t, Frame>> early_frames_;  ///< of tasks that have begun earlier
   std::vector<pollfd> polled_;

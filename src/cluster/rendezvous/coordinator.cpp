@@ -226,7 +226,6 @@ void Coordinator::begin_if_complete(double now) {
   phase_began_ = now;
   next_start_report_ = timeouts_.report_interval;
   next_link_check_ = 0;
-  next_record_check_ = 0;
   has_printed_stacks_ = false;
   stall_detector_.begin(placement_.ranks.size());
   for (MemberSlot& slot : slots_) {

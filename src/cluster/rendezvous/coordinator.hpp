@@ -69,8 +69,7 @@ class Coordinator {
   void finish_at_once(double now);
 
   /// How to look up whether the chief's model directory records the job's end. A member's record ends the job only if
-  /// it does: the member may have another directory, in which an earlier job of that name finished. A function that
-  /// throws an Error does not know.
+  /// it does: the member may have another directory, in which an earlier job of that name finished.
   void set_record(std::function<bool()> has_finished) { has_finished_ = std::move(has_finished); }
 
   [[nodiscard]] std::vector<CoordinatorAction> take_actions();
@@ -141,7 +140,6 @@ class Coordinator {
   void check_owner(std::size_t member, std::uint64_t rank) const;
   void end_if_all_ended(double now);
   void check_stall(double now);
-  void check_record(double now);
   void check_start(double now);
   void check_first_steps(double now);
   void check_links(double now);
@@ -196,7 +194,6 @@ class Coordinator {
   StallDetector stall_detector_;
   double next_start_report_ = 0;  ///< seconds since the start
   double next_link_check_ = 0;
-  double next_record_check_ = 0;
   bool has_printed_stacks_ = false;
   double leave_by_ = never;
   bool is_done_ = false;                         ///< a Lockstep rank exited with 0, so all work is done

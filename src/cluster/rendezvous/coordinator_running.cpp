@@ -232,8 +232,6 @@ void Coordinator::check_stall(double now) {
     end_after_leave(now);
     if (phase_ != Phase::running) return;
   }
-  check_record(now);
-  if (phase_ != Phase::running) return;
   check_start(now);
   if (phase_ != Phase::running) return;
   if (timeouts_.stall_timeout > 0 && stall_detector_.seconds_all_wait(now) > timeouts_.stall_timeout) check_links(now);
@@ -241,19 +239,6 @@ void Coordinator::check_stall(double now) {
   if (!stall) return;
   print_stacks();
   fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false, RestartCause::stalled}, now);
-}
-
-/// A worker of parameter servers that is lost after the job's last message is started again, and would wait for servers
-/// that have ended.
-void Coordinator::check_record(double now) {
-  const bool is_repetition = placement_.generation > 1 && best_step_ <= best_step_before_;
-  if (!has_finished_ || !is_repetition || now < next_record_check_) return;
-  next_record_check_ = now + timeouts_.report_interval;
-  try {
-    if (has_finished_()) finish(0, "", now);
-  } catch (const Error&) {  // it is looked up again
-    return;
-  }
 }
 
 std::vector<std::size_t> Coordinator::find_latecomers() const {

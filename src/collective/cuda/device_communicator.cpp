@@ -22,13 +22,19 @@ std::vector<int> DeviceCommunicator::mirror_of_rank() const {
 
 ArenaMemory DeviceCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                                          std::vector<Range> buckets) {
-  check_buckets(buckets, gradient_elements);
+  gradients_memory_ = cuda::DeviceBuffer(gradient_elements * sizeof(float));
+  return use_memory({gradients_memory_.as<float>(), gradient_elements}, mirrored_bytes, std::move(buckets));
+}
+
+ArenaMemory DeviceCommunicator::use_memory(std::span<float> gradients, std::size_t mirrored_bytes,
+                                           std::vector<Range> buckets) {
+  check_buckets(buckets, gradients.size());
   buckets_ = std::move(buckets);
-  gradients_ = cuda::DeviceBuffer(gradient_elements * sizeof(float));
+  gradients_ = gradients;
   mirrored_ = cuda::DeviceBuffer(mirrored_bytes);
-  source_ = gradients_.as<float>();
+  source_ = gradients_.data();
   for (std::size_t b = 0; b < buckets_.size(); ++b) ready_.push_back(cuda::make_event());
-  return {{gradients_.as<float>(), gradient_elements}, {mirrored_.data(), mirrored_bytes}};
+  return {gradients_, {mirrored_.data(), mirrored_bytes}};
 }
 
 void DeviceCommunicator::mark_ready(std::size_t bucket) {
@@ -38,7 +44,7 @@ void DeviceCommunicator::mark_ready(std::size_t bucket) {
 ReducedShard DeviceCommunicator::wait_reduced(std::size_t bucket) {
   const Range range = buckets_.at(bucket);
   check(cudaStreamWaitEvent(device_streams_.communication(), ready_[bucket].get(), 0), "cudaStreamWaitEvent");
-  all_reduce(bucket, {gradients_.as<float>() + range.begin, range.end - range.begin});
+  all_reduce(bucket, gradients_.subspan(range.begin, range.size()));
   return {range.begin, range.end, {&source_, 1}};
 }
 

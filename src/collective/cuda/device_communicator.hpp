@@ -51,6 +51,9 @@ class DeviceCommunicator : public Communicator {
   [[nodiscard]] CommunicationTimes take_times() noexcept final { return control_->take_times(); }
 
  protected:
+  /// As `allocate`, with gradients in zero-initialized memory of a subclass.
+  ArenaMemory use_memory(std::span<float> gradients, std::size_t mirrored_bytes, std::vector<Range> buckets);
+
   /// Enqueues the all-reduce of a bucket over all ranks, in place, on the communication stream.
   virtual void all_reduce(std::size_t bucket, std::span<float> gradients);
 
@@ -61,7 +64,8 @@ class DeviceCommunicator : public Communicator {
  private:
   std::unique_ptr<Communicator> control_;
   cuda::DeviceStreams& device_streams_;
-  cuda::DeviceBuffer gradients_;
+  std::span<float> gradients_;
+  cuda::DeviceBuffer gradients_memory_;  ///< unused if a subclass has them
   cuda::DeviceBuffer mirrored_;
   std::vector<Range> buckets_;
   std::vector<cuda::Event> ready_;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,27 @@ bool ranks_share_a_gpu(const World& world, Communicator& control) {
   return std::adjacent_find(all.begin(), all.end()) != all.end();
 }
 
+/// Collective: null if NCCL does not start on some rank. `why` then says so.
+std::unique_ptr<Communicator> try_nccl(const World& world, const CommunicatorOptions& host_options,
+                                       const CommunicatorOptions& options, Communicator& control, std::string& why) {
+  // Between hosts NCCL would register the buffers of captured all-reduces with the network, unless a user asks
+  // otherwise.
+  if (world.hosts() > 1) (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  std::unique_ptr<Communicator> nccl;
+  std::string problem;
+  std::unique_ptr<Communicator> control_of_nccl = make_communicator(world, host_options);
+  try {
+    nccl = std::make_unique<NcclCommunicator>(std::move(control_of_nccl), *options.device, options.timeout);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const std::vector<std::string> problems = control.all_gather(problem);
+  const auto first = std::ranges::find_if(problems, [](const std::string& each) { return !each.empty(); });
+  if (first == problems.end()) return nccl;
+  why = fmt::format("NCCL does not start on rank {}: {}", first - problems.begin(), *first);
+  return nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_device_communicator(const World& world, const CommunicatorOptions& options) {
@@ -47,15 +69,19 @@ std::unique_ptr<Communicator> make_device_communicator(const World& world, const
   std::unique_ptr<Communicator> control = make_communicator(world, host_options);
   if (world.size() == 1) return std::make_unique<DeviceCommunicator>(std::move(control), device);
   if (options.communication != Communication::mpi) {
-    if (!ranks_share_a_gpu(world, *control)) {
-      return std::make_unique<NcclCommunicator>(std::move(control), device, options.timeout);
+    const bool must_share = ranks_share_a_gpu(world, *control);
+    std::string why = "ranks share a GPU, which NCCL does not support";
+    if (!must_share) {
+      if (auto nccl = try_nccl(world, host_options, options, *control, why)) return nccl;
     }
-    const std::string reason = "ranks share a GPU, which NCCL does not support";
     if (options.communication == Communication::nccl) {
-      throw UsageError(reason + "; start one rank per GPU, or use --communication mpi");
+      if (must_share) throw UsageError(why + "; start one rank per GPU, or use --communication mpi");
+      throw PeerError(why + "; --communication mpi does without it");
     }
-    if (world.is_chief())
-      log_warning(reason + "; gradients are all-reduced through host memory; start one rank per GPU");
+    if (world.is_chief()) {
+      log_warning(why + "; gradients are all-reduced through host memory" +
+                  (must_share ? "; start one rank per GPU" : ""));
+    }
   }
   host_options.communication = Communication::mpi;
   return std::make_unique<HostStagedCommunicator>(std::move(control), make_communicator(world, host_options), device);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -21,6 +22,7 @@ namespace lockstep {
 namespace {
 
 constexpr double finalize_timeout_s = 10;  // for outstanding work at the end
+constexpr double start_timeout_s = 60;     // then the ranks do without NCCL
 
 /// Aborts on a separate thread. ncclCommAbort first makes kernels that spin for a lost peer leave the device, then
 /// blocks until no captured graph holds kernels of the communicator. The graphs are destroyed by the error that the
@@ -37,19 +39,37 @@ void abort_in_background(ncclComm_t comm) noexcept {
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device, double timeout)
     : DeviceCommunicator(std::move(control), device), policy_{.timeout = timeout} {
-  std::array<ncclUniqueId, 1> id{};
-  if (rank() == 0) wait_until_complete(ncclGetUniqueId(id.data()), "ncclGetUniqueId");
-  broadcast(std::as_writable_bytes(std::span(id)), 0);
+  start(timeout > 0 ? std::min(timeout, start_timeout_s) : start_timeout_s);
+  watch_.emplace(device_streams(), [this](double seconds) { check_errors(seconds); });
+}
+
+void NcclCommunicator::start(double timeout) {
+  struct Invitation {
+    ncclUniqueId id;
+    ncclResult_t status;  ///< of making the id: all ranks learn of a failure
+  };
+  std::array<Invitation, 1> invitation{};
+  if (rank() == 0) invitation[0].status = ncclGetUniqueId(&invitation[0].id);
+  broadcast(std::as_writable_bytes(std::span(invitation)), 0);
+  const WaitPolicy policy{.timeout = timeout};
+  wait_until_complete(invitation[0].status, "ncclGetUniqueId", policy);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t comm = nullptr;
-  const ncclResult_t status = ncclCommInitRankConfig(&comm, size(), id[0], rank(), &config);
+  const ncclResult_t status = ncclCommInitRankConfig(&comm, size(), invitation[0].id, rank(), &config);
   comm_.reset(comm);
-  wait_until_complete(status, "ncclCommInitRankConfig");
-  device_streams().set_wait_callback([this](double seconds) { check_errors(seconds); });
+  wait_until_complete(status, "ncclCommInitRankConfig", policy);
 }
 
-NcclCommunicator::~NcclCommunicator() { device_streams().set_wait_callback({}); }
+ArenaMemory NcclCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                                       std::vector<Range> buckets) {
+  const std::size_t bytes = gradient_elements * sizeof(float);
+  gradients_ = allocate_for_nccl(bytes);
+  if (!gradients_) return DeviceCommunicator::allocate(gradient_elements, mirrored_bytes, std::move(buckets));
+  register_with_nccl(comm_.get(), gradients_.get(), bytes);
+  return use_memory({reinterpret_cast<float*>(gradients_.get()), gradient_elements}, mirrored_bytes,
+                    std::move(buckets));
+}
 
 std::string NcclCommunicator::describe() const {
   int version = 0;
@@ -60,13 +80,13 @@ std::string NcclCommunicator::describe() const {
 void NcclCommunicator::all_reduce(std::size_t /*bucket*/, std::span<float> gradients) {
   wait_until_complete(ncclAllReduce(gradients.data(), gradients.data(), gradients.size(), ncclFloat32, ncclSum,
                                     comm_.get(), device_streams().communication()),
-                      "ncclAllReduce");
+                      "ncclAllReduce", policy_);
 }
 
-void NcclCommunicator::wait_until_complete(ncclResult_t status, const char* call) {
+void NcclCommunicator::wait_until_complete(ncclResult_t status, const char* call, const WaitPolicy& policy) {
   if (status != ncclSuccess && status != ncclInProgress) abort_and_throw(status, call);
   if (!comm_ || status == ncclSuccess) return;
-  WaitLoop wait(policy_);
+  WaitLoop wait(policy);
   while (true) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t query = ncclCommGetAsyncError(comm_.get(), &state);
@@ -78,6 +98,7 @@ void NcclCommunicator::wait_until_complete(ncclResult_t status, const char* call
 }
 
 void NcclCommunicator::check_errors(double seconds) {
+  if (!comm_) return;  // it was aborted, and an error tells that
   ncclResult_t state = ncclSuccess;
   const ncclResult_t query = ncclCommGetAsyncError(comm_.get(), &state);
   if (query != ncclSuccess) abort_and_throw(query, "ncclCommGetAsyncError");

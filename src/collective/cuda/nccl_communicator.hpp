@@ -8,18 +8,27 @@
 
 #include <nccl.h>
 
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "collective/cuda/device_communicator.hpp"
+#include "collective/cuda/nccl_memory.hpp"
 #include "collective/wait_loop.hpp"
 
 namespace lockstep {
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  /// Collective. The current CUDA device must be this rank's own. `timeout`: see CommunicatorOptions.
+  /// Collective. The current CUDA device must be this rank's own. `timeout`: see CommunicatorOptions. Throws PeerError
+  /// or InternalError if NCCL does not start, perhaps on some ranks only.
   NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device_streams, double timeout);
-  ~NcclCommunicator() override;
 
   [[nodiscard]] std::string describe() const override;
+
+  ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
 
  private:
   struct CommDeleter {
@@ -28,15 +37,18 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   void all_reduce(std::size_t bucket, std::span<float> gradients) override;
 
+  void start(double timeout);
   /// Waits until the call that returned `status` is complete on this rank.
-  void wait_until_complete(ncclResult_t status, const char* call);
+  void wait_until_complete(ncclResult_t status, const char* call, const WaitPolicy& policy);
 
   /// Throws if the NCCL communicator has failed, or if a wait of this many seconds has reached the timeout.
   void check_errors(double seconds);
   [[noreturn]] void abort_and_throw(ncclResult_t status, const std::string& where);
 
   WaitPolicy policy_;
+  NcclMemory gradients_;  ///< empty where NCCL cannot allocate; outlives the communicator, which has registered it
   std::unique_ptr<ncclComm, CommDeleter> comm_;
+  std::optional<cuda::DeviceStreams::WaitWatch> watch_;  ///< destroyed before the communicator
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include "cluster/config/job_token.hpp"
 #include "cluster/net/frame.hpp"
+#include "core/file_system.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <new>
@@ -21,8 +23,11 @@ SharedMemory::SharedMemory(std::size_t size) : name_(fmt::format("lockstep {:016
   if (size == 0) return;
   file_ = FileDescriptor(memfd_create(name_.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Without the seal a process that shortens the file would kill those that have mapped it.
-  if (!file_.valid() || ftruncate(file_.number(), static_cast<off_t>(size)) != 0 ||
-      fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+  if (file_.valid() && ftruncate(file_.number(), static_cast<off_t>(size)) != 0) {
+    if (errno == EFBIG) throw_io_error(fmt::format("cannot share {} bytes of memory; raise ulimit -f", size), errno);
+    throw std::bad_alloc();
+  }
+  if (!file_.valid() || fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
     throw std::bad_alloc();
   }
   map(file_, size);

@@ -14,7 +14,7 @@ namespace lockstep {
 class SharedMemory {
  public:
   SharedMemory() = default;
-  /// `size` zeroed bytes. Throws std::bad_alloc when memory or addresses run out.
+  /// `size` zeroed bytes. Throws std::bad_alloc when memory or addresses run out, IoError at the limit of file sizes.
   explicit SharedMemory(std::size_t size);
   /// Maps another process's memory by its handle. The result is empty if that process runs on another host, or out of
   /// this one's reach. Throws DataError for a malformed handle.

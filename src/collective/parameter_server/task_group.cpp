@@ -20,6 +20,7 @@ constexpr int poll_ms = 10;
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
 constexpr int idle_poll_ms = 100;
 constexpr double idle_s = 0.1;
+constexpr double return_s = 30;  // a launcher starts a lost trainer again within a second or two
 constexpr std::size_t max_completed_bytes = std::size_t{1} << 30U;
 
 }  // namespace
@@ -33,7 +34,7 @@ TaskGroup::TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy, bool w
                          .on_returned = [this](std::size_t task) { take_back(task); }});
   }
   if (!has_returned()) return;
-  wait([this] { return is_replay_complete_; },
+  wait([this] { return is_replay_complete_ || is_over_; },
        [this] { return fmt::format("{} to tell what has happened", name_of_server(0)); });
 }
 
@@ -89,8 +90,7 @@ void TaskGroup::take_part(std::size_t task, Contribution&& part) {
   for (std::optional<std::string>& each : gathering.parts) all.parts.push_back(*std::move(each));
   gatherings_.erase(key);
   if (static_cast<Among>(part.group) == Among::end) {
-    is_over_ = true;
-    links_->set_over();
+    set_over();
     for (std::size_t server = 1; server < servers(); ++server) send_to_server(server, {JobIsOver::kind, ""});
   }
   const SharedBytes bytes = encode_shared(to_frame(all));
@@ -151,6 +151,23 @@ void TaskGroup::finish() {
   static_cast<void>(exchange(Among::end, "", "the end of the job"));
   is_over_ = true;
   links_->say_goodbye({0, ""});  // another server may hear of the end later than that this task is gone
+}
+
+void TaskGroup::set_over() {
+  is_over_ = true;
+  links_->set_over({JobIsOver::kind, ""});
+}
+
+void TaskGroup::see_workers_off() {
+  if (!is_over_) return;  // then all of them have said goodbye
+  const Deadline deadline = Deadline::after(return_s);
+  const auto is_gone = [this](std::size_t worker) { return links_->goodbye_of(worker).has_value(); };
+  while (!deadline.passed()) {
+    bool are_all_gone = true;
+    for (std::size_t worker = 0; worker < workers(); ++worker) are_all_gone = are_all_gone && is_gone(worker);
+    if (are_all_gone) return;
+    poll(poll_ms);
+  }
 }
 
 bool TaskGroup::is_over() const {
@@ -232,10 +249,7 @@ void TaskGroup::receive(std::size_t task, Frame&& frame) {
       return;
     }
     case EndOfReplay::kind: is_replay_complete_ = true; return;
-    case JobIsOver::kind:
-      is_over_ = true;
-      links_->set_over();
-      return;
+    case JobIsOver::kind: return set_over();
     default: throw DataError(fmt::format("it sent a message of the unknown kind {}", frame.kind));
   }
 }

@@ -72,8 +72,13 @@ class TaskGroup {
 
   /// Collective among the workers: the job is over, and all tasks may end.
   void finish();
-  /// On a server: no worker needs it any more.
+  /// On a server: the workers have ended, or the job is over.
   [[nodiscard]] bool is_over() const;
+  /// On a server, at the end: waits until each worker knows that the job is over. One that was lost before it could
+  /// have a successor, for which there would be nobody.
+  void see_workers_off();
+  /// On the successor of a lost worker: the job was over before it came.
+  [[nodiscard]] bool has_come_too_late() const noexcept { return is_over_; }
   /// The exit code of a job that is over: 0, or 75 if the workers have left.
   [[nodiscard]] int code() const;
 
@@ -128,6 +133,7 @@ class TaskGroup {
   void forget(std::size_t task, const std::string& why);
   void take_back(std::size_t task);
   void forget_in_models(std::size_t task);
+  void set_over();
   void require_no_failure() const;
 
   std::shared_ptr<TaskLinks> links_;

@@ -64,8 +64,10 @@ void WorkerCommunicator::send_to_all_servers(ModelMessageKind kind, std::uint64_
     group_.send_to_server(server, to_frame(kind, model_, iteration, 0, {}));
 }
 
-void WorkerCommunicator::begin_round(const Range& steps, std::uint64_t iteration) {
+void WorkerCommunicator::begin_round(const Range& steps, std::uint64_t iteration, std::uint64_t number) {
+  ++round_;
   iteration_ = first_iteration_ = iteration;
+  first_number_ = number;
   round_begin_ = expected_step_ = steps.begin;
   is_round_over_ = false;
   is_in_round_ = true;
@@ -96,11 +98,12 @@ std::optional<Ticket> WorkerCommunicator::next_ticket(std::span<const double> co
   if (is_round_over_) return std::nullopt;
   Ticket ticket = *ticket_;
   const std::uint64_t before = ticket.step - round_begin_;
-  ticket.number = first_iteration_ / updates_per_step() + before;
+  ticket.number = first_number_ + before;
   if (policy_.is_asynchronous) {
     if (policy_.max_staleness && trains()) pull(0);
     ticket.iteration = weights_iteration() + 1;
-    ticket_number_ = 1 + ticket.number * updates_per_step() + ticket.slice;
+    constexpr unsigned tickets_of_a_round = 40;  // bits
+    ticket_number_ = (round_ << tickets_of_a_round) + before * updates_per_step() + ticket.slice;
   } else {
     ticket.iteration = first_iteration_ + before + 1;
     if (ticket.step > expected_step_) pull(ticket.iteration - 1);  // the servers have gone on without this worker

@@ -55,8 +55,8 @@ class WorkerCommunicator final : public TaskCommunicator {
   [[nodiscard]] std::uint64_t updates_per_step() const noexcept {
     return policy_.is_asynchronous ? policy_.training_workers(group_.workers()) : 1;
   }
-  /// Collective. `iteration`: of the last update.
-  void begin_round(const Range& steps, std::uint64_t iteration);
+  /// Collective. `iteration`: of the last update. `number`: of the first of these steps among all of the job.
+  void begin_round(const Range& steps, std::uint64_t iteration, std::uint64_t number);
   /// None: the round is over. `counted`: what this worker tells its successor, if it is lost before it asks again.
   [[nodiscard]] std::optional<Ticket> next_ticket(std::span<const double> counted);
   /// What a lost predecessor had counted in this round, once, after the first next_ticket(); else empty.
@@ -98,10 +98,12 @@ class WorkerCommunicator final : public TaskCommunicator {
   std::size_t missing_slots_ = 0;        ///< shards whose slots have not come yet
   bool is_state_sent_ = false;           ///< the servers hold what this worker's arenas held before the first step
   bool is_in_round_ = false;
+  std::uint64_t round_ = 0;            ///< how many have begun, on the first worker and on the successor of a lost one
   std::uint64_t round_begin_ = 0;      ///< in steps of the epoch
+  std::uint64_t first_number_ = 0;     ///< of the round's steps among all of the job
   std::uint64_t first_iteration_ = 0;  ///< before the round
   std::uint64_t expected_step_ = 0;    ///< of the next ticket, if all gradients of this worker come in time
-  std::uint64_t ticket_number_ = 0;    ///< among all of the job, from 1
+  std::uint64_t ticket_number_ = 0;    ///< of the job, from 1; whoever gets a lost worker's ticket gives it the same
   bool awaits_ticket_ = false;
   bool is_round_over_ = false;  ///< server 0 has no more tickets
   std::optional<Ticket> ticket_;

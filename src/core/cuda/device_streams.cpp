@@ -18,7 +18,7 @@ void DeviceStreams::wait_for(cudaEvent_t event) {
       start = now;
       next_callback = now + callback_period;
     } else if (now >= next_callback) {
-      if (wait_callback_) wait_callback_(now - start);
+      for (const WaitCallback& callback : wait_callbacks_) callback(now - start);
       next_callback = now + callback_period;
     }
   }

@@ -37,8 +37,10 @@ using Event = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
 using CapturedGraph = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-[[nodiscard]] Stream make_stream();  ///< does not wait for the default stream
-[[nodiscard]] Event make_event();    ///< orders streams; records no time
+enum class StreamPriority { normal, high };
+[[nodiscard]] Stream make_stream(StreamPriority priority = StreamPriority::normal);  ///< ignores the default stream
+[[nodiscard]] Event make_event();        ///< orders streams; records no time
+[[nodiscard]] Event make_timed_event();  ///< for cudaEventElapsedTime
 
 using DeviceMemory = UniqueHandle<std::byte*, cudaFree>;
 using PinnedMemory = UniqueHandle<std::byte*, cudaFreeHost>;

@@ -158,7 +158,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   }
   capture->streams.clear();
   fake_gpu::open_capture().reset();
-  if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  const bool fails = fake_gpu::variable("LOCKSTEP_FAKE_GPU_CAPTURE", "works") != "works";
+  if (capture->invalid || fails) return cudaErrorStreamCaptureInvalidated;
   if (!joined) return cudaErrorStreamCaptureUnjoined;
   *graph =
       new CUgraph_st{std::move(capture->nodes)};  // moved, so that events of the capture do not keep its work alive

@@ -169,7 +169,18 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return enqueue_copy(to, from, bytes, kind, stream);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::strtoull(fake_gpu::variable("LOCKSTEP_FAKE_GPU_MEMORY", "536870912").c_str(), nullptr, 10);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int /*priority*/) {
   const Locked locked;
   if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;  // blocking streams are not faked
   *stream = Device::get().add_stream();

@@ -104,18 +104,15 @@ TEST_CASE("CUDA: gradient norms summed in parts give the defined clip scales") {
       for (const std::size_t count : sizes[p]) {
         const std::vector<float> gradients = random_floats(random, count);
         for (const float g : gradients) sum += static_cast<double>(g) * g;
-        // As reduce_channels_kernel does on the device: several segments with their own rows.
-        constexpr Index segments = 3;
+        // As reduce_channels does on the device.
         const auto rows = static_cast<Index>((count + norm_lanes - 1) / norm_lanes);
-        std::vector<Pair> partials(std::size_t{segments} * norm_lanes);
         const SquaredGradientTerms terms{gradients.data(), count};
-        for (Index row = 0; row < rows; ++row) {
-          for (Index lane = 0; lane < norm_lanes; ++lane) {
-            const Pair term = terms(std::size_t{row} * norm_lanes + lane, lane);
-            partials[std::size_t{row % segments} * norm_lanes + lane].first += term.first;
-          }
+        for (Index lane = 0; lane < norm_lanes; ++lane) {
+          Pair squares;
+          for (Index row = 0; row < rows; ++row)
+            squares.first += terms(std::size_t{row} * norm_lanes + lane, lane).first;
+          AddLane{lanes.data() + p * norm_lanes}(lane, squares);
         }
-        for_each(norm_lanes, AddLane{{partials.data(), segments, norm_lanes}, lanes.data() + p * norm_lanes});
       }
       norms.push_back(std::sqrt(sum));
     }

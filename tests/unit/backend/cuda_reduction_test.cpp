@@ -116,10 +116,9 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
   }
 }
 
-TEST_CASE("CUDA: BatchNormalization with segmented sums matches double precision") {
+TEST_CASE("CUDA: BatchNormalization matches double precision") {
   constexpr Index channels = 3;
   constexpr std::size_t pixels = 50;
-  constexpr Index segments = 4;
   constexpr float epsilon = 1e-3F;
   RandomStream random = stream_of(4);
   std::vector<float> x = random_floats(random, pixels * channels);
@@ -127,37 +126,32 @@ TEST_CASE("CUDA: BatchNormalization with segmented sums matches double precision
   const std::vector<float> dy = random_floats(random, pixels * channels);
   const std::vector<float> gamma = random_floats(random, channels);
   const std::vector<float> beta = random_floats(random, channels);
-  std::vector<Pair> partials(segments * channels);
-  const auto sum = [&](const auto& terms) {  // as channel_reduction.cuh does, with an arbitrary assignment to segments
-    std::fill(partials.begin(), partials.end(), Pair{});
-    for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
-      for (Index c = 0; c < channels; ++c) {
+  const auto reduce = [&](const auto& terms, const auto& finish) {  // as reduce_channels does on the device
+    for (Index c = 0; c < channels; ++c) {
+      Pair sum;
+      for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
         const Pair term = terms(pixel * channels + c, c);
-        Pair& part = partials[(pixel % segments) * channels + c];
-        part.first += term.first;
-        part.second += term.second;
+        sum.first += term.first;
+        sum.second += term.second;
       }
+      finish(c, sum);
     }
-    return PartialSums{partials.data(), segments, channels};
   };
 
   std::vector<float> mean(channels), inverse(channels), moving_mean(channels, 5.0F), moving_variance(channels, 5.0F);
   const StepArguments arguments{.replica_weight = 0.5F};
   const Statistics statistics{mean.data(), inverse.data()};
-  const PartialSums moments = sum(MomentTerms<float>{x.data()});
-  FinishMoments finish{moments, pixels, epsilon, statistics, &arguments, moving_mean.data(), moving_variance.data(),
-                       true};
-  for_each(channels, finish);
+  FinishMoments finish{pixels, epsilon, statistics, &arguments, moving_mean.data(), moving_variance.data(), true};
+  reduce(MomentTerms<float>{x.data()}, finish);
   finish.first_replica = false;
-  for_each(channels, finish);  // as if there were a second, equal replica
+  reduce(MomentTerms<float>{x.data()}, finish);  // as if there were a second, equal replica
 
   std::vector<float> y(x.size()), dx(x.size()), d_gamma(channels), d_beta(channels), means(channels),
       projected(channels);
   for_each(x.size(), Normalize<float>{x.data(), y.data(), mean.data(), inverse.data(), nullptr, gamma.data(),
                                       beta.data(), epsilon, channels, ActivationFunction::linear});
-  const PartialSums projections = sum(ProjectionTerms<float>{x.data(), dy.data(), statistics});
-  for_each(channels,
-           FinishProjection{projections, pixels, d_gamma.data(), d_beta.data(), means.data(), projected.data(), true});
+  reduce(ProjectionTerms<float>{x.data(), dy.data(), statistics},
+         FinishProjection{pixels, d_gamma.data(), d_beta.data(), means.data(), projected.data(), true});
   for_each(x.size(), BatchNormalizationInputGradient<float>{x.data(), dy.data(), dx.data(), statistics, gamma.data(),
                                                             means.data(), projected.data(), channels,
                                                             ActivationFunction::linear});

@@ -3,8 +3,6 @@
 
 #include "simulated_job.hpp"
 
-#include <lockstep/core/error.hpp>
-
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -233,29 +231,6 @@ TEST_CASE("a member that comes back to a finished job tells the chief that waits
   job.at(1).member->had_finished();
   check_all_exit_with(job, 2, 0, "", 5);
   CHECK(job.worlds.empty());
-}
-
-TEST_CASE("a worker that was lost after its job's end finds the record and ends") {
-  const bool looks_in_vain_first = GENERATE(false, true);
-  SimulatedJob job({.members = 1});
-  job.start_all();
-  bool is_recorded = false;
-  bool is_readable = !looks_in_vain_first;
-  job.coordinator().set_record([&] {
-    if (!is_readable) throw IoError("the directory cannot be read");
-    return is_recorded;
-  });
-  job.run(5);
-  REQUIRE(job.all_train());
-  job.trainer(0).is_stopped = true;  // its successor waits for servers that have ended
-  job.at(0).starts_stopped = true;
-  job.end_trainer(0, 0, 9);
-  if (looks_in_vain_first) job.run(SupervisionTimeouts{}.report_interval / 2);
-  CHECK_FALSE(job.at(0).exit);
-  is_readable = is_recorded = true;
-  REQUIRE(job.run_until([&]() { return job.at(0).exit.has_value(); }, SupervisionTimeouts{}.report_interval));
-  CHECK(job.at(0).exit->code == 0);
-  CHECK(job.coordinator().generation() == 2);
 }
 
 TEST_CASE("a member that comes back to a finished job waits a moment only for the chief") {

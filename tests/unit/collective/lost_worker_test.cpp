@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -98,7 +99,7 @@ TEST_CASE("a gradient of a lost worker that came in part makes one update on eac
   const auto second = std::async(std::launch::async, [&] {
     Participant<WorkerCommunicator> task(job.spec, 1);
     WorkerCommunicator& worker = *task.communicator;
-    worker.begin_round({0, 1}, 0);
+    worker.begin_round({0, 1}, 0, 0);
     const std::optional<Ticket> ticket = worker.next_ticket({});
     if (ticket) worker.begin_step({ticket->iteration, {}});
     worker.mark_ready(sent);
@@ -108,7 +109,7 @@ TEST_CASE("a gradient of a lost worker that came in part makes one update on eac
   auto first = std::async(std::launch::async, [&] {
     Participant<WorkerCommunicator> task(job.spec, 0);
     WorkerCommunicator& worker = *task.communicator;
-    worker.begin_round({0, 1}, 0);
+    worker.begin_round({0, 1}, 0, 0);
     lost.get_future().wait();
     const std::array<double, 1> counted{1};
     int tickets = 0;
@@ -125,4 +126,47 @@ TEST_CASE("a gradient of a lost worker that came in part makes one update on eac
   lost.set_value();
   CHECK(first.get() == 2);
   for (std::future<int>& each : serving) CHECK(each.get() == 2);
+}
+
+TEST_CASE("a worker that was lost at the very end learns that the job is over") {
+  const bool may_return = GENERATE(true, false);
+  CAPTURE(may_return);
+  ClusterSpec spec = cluster_on_free_ports();
+  const auto join = [&spec, may_return](std::size_t index) {
+    ClusterSpec own = spec;
+    if (index < workers) {
+      own.rank = index;
+    } else {
+      own.server = index - workers;
+    }
+    const auto links =
+        std::make_shared<TaskLinks>(own, TaskLinkOptions{.token = JobToken("a token"), .rendezvous_timeout = 20});
+    return std::pair(links, std::make_unique<TaskGroup>(links, WaitPolicy{.timeout = 20}, may_return));
+  };
+  std::vector<std::future<void>> serving;
+  for (std::size_t server = 0; server < servers; ++server) {
+    serving.push_back(std::async(std::launch::async, [&, server] {
+      const auto [links, group] = join(workers + server);
+      group->begin_service();
+      group->wait_idle([&group = group] { return group->is_over(); }, [] {});
+      group->see_workers_off();
+    }));
+  }
+  auto first = std::async(std::launch::async, [&] {
+    const auto [links, group] = join(0);
+    group->begin_service();
+    group->finish();
+  });
+  {
+    const auto [links, group] = join(1);
+    group->begin_service();
+    static_cast<void>(group->exchange(TaskGroup::Among::end, "", "the end of the job"));
+  }  // it is lost before it says goodbye
+  const auto [links, group] = join(1);
+  CHECK(group->has_come_too_late());
+  for (const std::future<void>& each : serving)
+    CHECK(each.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  links->say_goodbye({});
+  first.get();
+  for (std::future<void>& each : serving) each.get();
 }

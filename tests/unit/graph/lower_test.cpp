@@ -196,7 +196,7 @@ TEST_CASE("crossentropy after a softmax reads its logits") {
   for (const Loss& other : {Loss(MeanSquaredError()), Loss(CategoricalCrossentropy())}) {
     const bool is_crossentropy = std::holds_alternative<CategoricalCrossentropy>(other);
     std::vector<Layer> layers{Input({4}), Dense(3, {.activation = softmax})};
-    if (is_crossentropy) layers.emplace_back(Dropout(0.5));
+    if (is_crossentropy) layers.emplace_back(Activation(relu));
     const Graph graph = lower(Sequential(layers), other, Precision::float32);
     CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
     CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
@@ -397,4 +397,27 @@ TEST_CASE("the compile options of several outputs name each once") {
   require_words(refusal(model, {.loss = MeanSquaredError(), .metrics = {accuracy}}), {"metrics", "first and second"});
   const Graph graph = lower(model, {.loss = MeanSquaredError()}, Precision::float32);  // one loss for all
   CHECK(std::holds_alternative<MeanSquaredError>(graph.outputs[1].loss));
+}
+
+TEST_CASE("a loss reads the logits of a softmax behind layers that return their input") {
+  const auto reads_logits = [](const Sequential& model) {
+    const Graph graph = lower(model, SparseCategoricalCrossentropy(), Precision::float32);
+    const Operation& loss = graph.forward.back();
+    return loss.operands.front().tensor != loss.input;
+  };
+  const Dense softmaxed(3, {.activation = softmax});
+  CHECK(reads_logits({Input({4}), softmaxed}));
+  CHECK(reads_logits({Input({4}), softmaxed, Activation(linear), Identity(), Dropout(0)}));
+  CHECK_FALSE(reads_logits({Input({4}), softmaxed, Reshape({3})}));
+  CHECK_FALSE(reads_logits({Input({4}), softmaxed, Identity(), Activation(relu)}));
+  for (const Sequential& model : {Sequential{Input({4}), softmaxed, Dropout(0.5, {.name = "late"}), Identity()},
+                                  Sequential{Input({4}), softmaxed, GaussianNoise(0.1, "late")}}) {
+    const auto lower_with = [&model = model](const Loss& loss) {
+      static_cast<void>(lower(model, loss, Precision::float32));
+    };
+    require_words(message_of<UsageError>([&] { lower_with(SparseCategoricalCrossentropy()); }),
+                  {"layer 'late'", "--clip-probabilities", "lockstep.fit"});
+    CHECK_NOTHROW(lower_with(MeanSquaredError()));
+    CHECK_NOTHROW(lower_with(SparseCategoricalCrossentropy({.clips_probabilities = true})));
+  }
 }

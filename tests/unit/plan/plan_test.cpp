@@ -43,7 +43,7 @@ const std::vector<Sequential> models{
                GlobalAveragePooling2D(), Dense(7, {.use_bias = false}), Activation(sigmoid),
                Dense(3, {.activation = softmax})},
     Sequential{Input({300}), Dense(1), Dense(500, {.use_bias = false}), Dense(3, {.activation = softmax}),
-               Dropout(0.5)},
+               Activation(relu)},
     Sequential{Input({4}), Activation(softmax)},
     testing::partly_frozen(),
 };
