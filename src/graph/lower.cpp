@@ -538,7 +538,15 @@ class Lowering {
     const HiddenLogits& hidden = hidden_logits_[index];
     const bool reads_logits = hidden.output == current_;
     const int differentiated = reads_logits ? hidden.logits : current_;
-    if (reads_logits) model_output.loss = from_logits(model_output.loss);
+    if (reads_logits) {
+      model_output.loss = from_logits(model_output.loss);
+    } else if (hidden.output >= 0) {  // a fork of it
+      throw UsageError(fmt::format(
+          "the output of '{}' has the loss {}, which Keras on TensorFlow computes from the activation's input, and is "
+          "read by another layer or penalized (activity_regularizer), which Lockstep cannot do together; give "
+          "--clip-probabilities, which computes the loss from the output, or train with lockstep.fit",
+          last.name, keras_name(model_output.loss)));
+    }
     std::vector<Operand> operands{{.tensor = differentiated, .activation = activations_[differentiated]}};
     if (index == 0) operands.insert(operands.end(), penalties_.begin(), penalties_.end());
     graph_.forward.push_back({.kind = OperationKind::loss,

@@ -117,7 +117,7 @@ class ProgramsTest(ProgramTest):
         model, trained = self.whole("cuda")
         kept = model.rename(self.scratch / "resident.h5")
         ended = self.succeed("--device", "cuda", "--epochs", EPOCHS, *OPTIONS, "--resume", "never",
-                             LOCKSTEP_FAKE_GPU_MEMORY="1000000")
+                             LOCKSTEP_FAKE_GPU_MEMORY="10000")
         self.assertIn("it is copied batch by batch", ended.stderr)
         self.assert_same_model(kept, self.model / "model.h5")
 

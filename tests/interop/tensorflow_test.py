@@ -27,7 +27,8 @@ ENDS = {
     # Layers that return their input itself leave TensorFlow the softmax's logits.
     "softmax and a linear activation": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Activation("linear")],
     "softmax and an identity": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Identity()],
-    "softmax and a penalty": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.ActivityRegularization(0.1)],
+    "softmax and a penalty of nothing": lambda: [layers.Dense(CLASSES, activation="softmax"),
+                                                 layers.ActivityRegularization()],
     "softmax and a dropout of nothing": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Dropout(0.0)],
     "softmax and another layer": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Reshape((CLASSES,))],
     # Directly after a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax, and for BinaryCrossentropy

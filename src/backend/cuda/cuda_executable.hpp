@@ -41,7 +41,7 @@ class CudaExecutable final : public Executable {
                              std::span<double> sums) override;
   [[nodiscard]] bool make_clip_scales(const Clipping& clipping) override;
 
-  [[nodiscard]] std::size_t max_in_flight() const noexcept override { return StepStaging::slots / 2; }
+  [[nodiscard]] std::size_t max_in_flight() const noexcept override { return timer_ ? 1 : StepStaging::slots / 2; }
   void take_metrics(std::span<float> metrics) override;
   void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const override;
 

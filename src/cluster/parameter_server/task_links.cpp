@@ -177,6 +177,9 @@ void TaskLinks::listen() {
         // After the begin the kernel may not have noticed yet that the old connection is dead.
         if (has_begun_ && may_return(other) && links_[other].connection)
           return fmt::format("{} is there already; end one of the two", task(other).name());
+        // The others leave too, and this server with them.
+        if (has_begun_ && !is_over_ && links_[other].goodbye && !may_return(other))
+          return fmt::format("{} has left a job that ends; its server starts again in a moment", task(other).name());
         if (has_begun_) lose(other, "it has started again");
         return std::string();
       },

@@ -72,9 +72,9 @@ TEST_CASE("activity regularizers add the penalty of outputs, divided by the batc
     check(Sequential{Input({9}), Dense(5, {.activation = function, .activity_regularizer = both})},
           {.loss = MeanSquaredError()});
   }
-  // The penalty reads probabilities, so the loss does, too.
+  // The penalty reads probabilities, so the loss must, too.
   check(Sequential{Input({9}), Dense(5, {.activation = softmax, .activity_regularizer = both})},
-        {.loss = SparseCategoricalCrossentropy()});
+        {.loss = SparseCategoricalCrossentropy({.clips_probabilities = true})});
   check(Sequential{Input({9}), layer, Dense(5), layer}, {.loss = MeanSquaredError()});
   check(Sequential{Input({4, 3}), Flatten(), layer, Reshape({3, 4, 1}), layer, Conv2D(3, 2), Flatten(), Dense(3)},
         {.pixels = Pixels::bytes});

@@ -420,4 +420,11 @@ TEST_CASE("a loss reads the logits of a softmax behind layers that return their 
     CHECK_NOTHROW(lower_with(MeanSquaredError()));
     CHECK_NOTHROW(lower_with(SparseCategoricalCrossentropy({.clips_probabilities = true})));
   }
+  for (const Layer& last : {Layer(Dense(3, {.activation = softmax, .activity_regularizer = L2(0.1)})),
+                            Layer(ActivityRegularization({.l1 = 0.1}))}) {
+    const Sequential model{Input({4}), softmaxed, last};
+    require_words(message_of<UsageError>(
+                      [&] { static_cast<void>(lower(model, SparseCategoricalCrossentropy(), Precision::float32)); }),
+                  {"activity_regularizer", "--clip-probabilities", "lockstep.fit"});
+  }
 }
