@@ -44,7 +44,7 @@ class StagesTest(ProgramTest):
 
     def test_measurements_are_kept_and_what_fails_is_tried_again(self) -> None:
         self.add_script(self.programs / "custom_training_mnist", FAILS_WITH_GRAPHS)
-        code, results = self.run_stage("A", 60)
+        code, results = self.run_stage("A", 100)
         self.assertEqual(code, 1)  # there is no nvidia-smi
         self.assertEqual(results["nvidia-smi"]["outcome"], "failed")
         self.assertGreater(min(results["keras_mnist, float32, batch 128"]["values"]["ms_per_step"]), 0)
