@@ -118,13 +118,13 @@ void set_trainable(Layer& layer, bool trainable) {
 
 namespace {
 
-/// A trait of the layer's type, or `otherwise` if the type does not declare it.
-template <typename Trait>
-bool optional_trait(const Layer& layer, bool otherwise, const Trait& trait) {
+/// What a trait of the layer's type says of it, or `otherwise` if the type does not declare the trait.
+template <typename Value, typename Trait>
+Value optional_trait(const Layer& layer, Value otherwise, const Trait& trait) {
   return std::visit(
-      [&]<typename L>(const L& /*any*/) {
-        if constexpr (requires { trait.template operator()<L>(); }) {
-          return trait.template operator()<L>();
+      [&]<typename L>(const L& any) -> Value {
+        if constexpr (requires { trait(any); }) {
+          return trait(any);
         } else {
           return otherwise;
         }
@@ -136,53 +136,44 @@ bool optional_trait(const Layer& layer, bool otherwise, const Trait& trait) {
 
 bool takes_trainable(const Layer& layer) {
   return optional_trait(
-      layer, true, []<typename L>() requires requires { LayerTraits<L>::takes_trainable; } {
+      layer, true, []<typename L>(const L& /*any*/) requires requires { LayerTraits<L>::takes_trainable; } {
         return LayerTraits<L>::takes_trainable;
       });
 }
 
 bool reads_raw_numbers(const Layer& layer) {
   return optional_trait(
-      layer, false, []<typename L>() requires requires { LayerTraits<L>::reads_raw_numbers; } {
+      layer, false, []<typename L>(const L& /*any*/) requires requires { LayerTraits<L>::reads_raw_numbers; } {
         return LayerTraits<L>::reads_raw_numbers;
       });
 }
 
 bool takes_integers(const Layer& layer) {
   return optional_trait(
-      layer, false, []<typename L>() requires requires { LayerTraits<L>::takes_integers; } {
+      layer, false, []<typename L>(const L& /*any*/) requires requires { LayerTraits<L>::takes_integers; } {
         return LayerTraits<L>::takes_integers;
       });
 }
 
 bool keeps_numbers(const Layer& layer) {
   return optional_trait(
-      layer, false,
-      []<typename L>() requires requires { LayerTraits<L>::keeps_numbers; } { return LayerTraits<L>::keeps_numbers; });
+      layer, false, []<typename L>(const L& /*any*/) requires requires { LayerTraits<L>::keeps_numbers; } {
+        return LayerTraits<L>::keeps_numbers;
+      });
 }
 
 ReturnsInput returns_input(const Layer& layer) {
-  return std::visit(
-      []<typename L>(const L& any) {
-        if constexpr (requires { LayerTraits<L>::returns_input(any); }) {
-          return LayerTraits<L>::returns_input(any);
-        } else {
-          return ReturnsInput::never;
-        }
-      },
-      layer);
+  return optional_trait(
+      layer, ReturnsInput::never, []<typename L>(const L& any) requires requires {
+        LayerTraits<L>::returns_input(any);
+      } { return LayerTraits<L>::returns_input(any); });
 }
 
 ElementOrder element_order_of(const Layer& layer) {
-  return std::visit(
-      []<typename L>(const L& any) {
-        if constexpr (requires { LayerTraits<L>::element_order(any); }) {
-          return LayerTraits<L>::element_order(any);
-        } else {
-          return ElementOrder::significant;
-        }
-      },
-      layer);
+  return optional_trait(
+      layer, ElementOrder::significant, []<typename L>(const L& any) requires requires {
+        LayerTraits<L>::element_order(any);
+      } { return LayerTraits<L>::element_order(any); });
 }
 
 Regularizer activity_regularizer_of(const Layer& layer) {

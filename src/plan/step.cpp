@@ -1,6 +1,7 @@
 // See step.hpp.
 #include "plan/step.hpp"
 
+#include "collective/first_problem.hpp"
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "core/overloaded.hpp"
@@ -9,11 +10,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 namespace lockstep {
 
@@ -183,14 +182,13 @@ void Step::capture(const StepContext& context, const Optimizer& optimizer, std::
   }
   const std::string at_end = executable_.end_capture();
   if (problem.empty()) problem = at_end;
-  const std::vector<std::string> problems = communicator_.all_gather(problem);
-  const auto first = std::ranges::find_if(problems, [](const std::string& each) { return !each.empty(); });
-  if (first == problems.end()) return executable_.launch_capture();
+  const std::optional<RankProblem> first = first_problem(communicator_, problem);
+  if (!first) return executable_.launch_capture();
   if (communicator_.rank() == 0) {
     log_warning(
         fmt::format("rank {} cannot capture a step as a CUDA graph ({}), so all ranks launch each kernel by "
                     "itself, which is slower; LOCKSTEP_CUDA_GRAPHS=0 does so from the start",
-                    first - problems.begin(), *first));
+                    first->rank, first->what));
   }
   executable_.give_up_captures();
   enqueue(context, optimizer, iteration);

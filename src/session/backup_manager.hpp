@@ -40,7 +40,7 @@ class BackupManager {
   /// value of it.
   void set_job_setting(const std::string& what, const std::string& value);
 
-  /// Whether a backup is due after this optimizer iteration, counted from 1. If so, finish the steps in flight first.
+  /// Whether a backup is due after this step of the job, counted from 1. If so, finish the steps in flight first.
   [[nodiscard]] bool is_due_after(std::uint64_t step) const noexcept;
 
   /// Take a backup if one is due. Call them once the session's position is that of the next step. If a backup is due,

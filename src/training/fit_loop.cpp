@@ -162,7 +162,7 @@ void FitLoop::run_steps() {
   for (std::uint64_t step = first; step < batches_.size() && !session_.stop_training(); ++step) {
     session_.start_step(batches_.at(epoch, step));
     // Leave steps in flight as long as the device allows, but finish all before the epoch ends or a backup is taken.
-    const bool finish_all = step + 1 == batches_.size() || (backups_ && backups_->is_due_after(session_.iterations()));
+    const bool finish_all = step + 1 == batches_.size() || (backups_ && backups_->is_due_after(session_.steps_made()));
     const auto must_finish = [&] { return finish_all || session_.request() == StopRequest::after_this_step; };
     while (session_.in_flight() >= max_in_flight || (must_finish() && session_.in_flight() > 0)) finish_step();
     if (backups_) {

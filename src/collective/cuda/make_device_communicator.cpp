@@ -1,6 +1,7 @@
 // Chooses the communicator for gradients in GPU memory.
 #include "collective/cuda/host_staged_communicator.hpp"
 #include "collective/cuda/nccl_communicator.hpp"
+#include "collective/first_problem.hpp"
 #include "collective/make_communicator.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
@@ -13,6 +14,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,10 +51,9 @@ std::unique_ptr<Communicator> try_nccl(const World& world, const CommunicatorOpt
   } catch (const Error& error) {
     problem = error.what();
   }
-  const std::vector<std::string> problems = control.all_gather(problem);
-  const auto first = std::ranges::find_if(problems, [](const std::string& each) { return !each.empty(); });
-  if (first == problems.end()) return nccl;
-  why = fmt::format("NCCL does not start on rank {}: {}", first - problems.begin(), *first);
+  const std::optional<RankProblem> first = first_problem(control, problem);
+  if (!first) return nccl;
+  why = fmt::format("NCCL does not start on rank {}: {}", first->rank, first->what);
   return nullptr;
 }
 

@@ -142,9 +142,11 @@ void ServerCommunicator::send_weights(std::size_t worker, ModelMessageKind kind,
   const OwnShard& own = own_[shard];
   const ServerShard& its = layout_.shards[own.index];
   std::vector<std::span<const std::byte>> parts{std::as_bytes(values_of(0, its)), copies_of(its)};
-  if (maps(worker)) {
-    for (const std::span<const std::byte> part : std::exchange(parts, {}))
+  if (maps(worker)) {  // it reads them there
+    for (const std::span<const std::byte> part : parts) {
       if (!shares_mirror()) std::ranges::copy(part, mapped(worker, part).begin());
+    }
+    parts.clear();
   }
   if (policy_.waits_for_all(senders_.size()))
     return send_parts(worker, kind, model_, own.version, own.index, std::move(parts));

@@ -23,13 +23,10 @@ SharedMemory::SharedMemory(std::size_t size) : name_(fmt::format("lockstep {:016
   if (size == 0) return;
   file_ = FileDescriptor(memfd_create(name_.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Without the seal a process that shortens the file would kill those that have mapped it.
-  if (file_.valid() && ftruncate(file_.number(), static_cast<off_t>(size)) != 0) {
-    if (errno == EFBIG) throw_io_error(fmt::format("cannot share {} bytes of memory; raise ulimit -f", size), errno);
-    throw std::bad_alloc();
-  }
-  if (!file_.valid() || fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
-    throw std::bad_alloc();
-  }
+  const bool has_size = file_.valid() && ftruncate(file_.number(), static_cast<off_t>(size)) == 0;
+  if (!has_size && errno == EFBIG)
+    throw_io_error(fmt::format("cannot share {} bytes of memory; raise ulimit -f", size), errno);
+  if (!has_size || fcntl(file_.number(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) throw std::bad_alloc();
   map(file_, size);
   if (memory_.empty()) throw std::bad_alloc();
 }

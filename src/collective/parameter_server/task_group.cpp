@@ -161,22 +161,25 @@ void TaskGroup::set_over() {
 void TaskGroup::see_workers_off() {
   if (!is_over_) return;  // then all of them have said goodbye
   const Deadline deadline = Deadline::after(return_s);
-  const auto is_gone = [this](std::size_t worker) { return links_->goodbye_of(worker).has_value(); };
+  Deadline tell_at = Deadline::after(1);
   while (!deadline.passed()) {
-    bool are_all_gone = true;
-    for (std::size_t worker = 0; worker < workers(); ++worker) are_all_gone = are_all_gone && is_gone(worker);
-    if (are_all_gone) return;
+    const std::size_t present = first_present();
+    if (present == workers()) return;
+    if (tell_at.passed()) {
+      log_warning(fmt::format("the job is over; waiting up to {:g} s for {} to know", return_s, name_of(present)));
+      tell_at = Deadline::never();
+    }
     poll(poll_ms);
   }
 }
 
-bool TaskGroup::is_over() const {
-  if (is_over_) return true;
-  for (std::size_t worker = 0; worker < workers(); ++worker) {
-    if (!links_->goodbye_of(worker)) return false;
-  }
-  return true;
+std::size_t TaskGroup::first_present() const {
+  std::size_t worker = 0;
+  while (worker < workers() && links_->goodbye_of(worker)) ++worker;
+  return worker;
 }
+
+bool TaskGroup::is_over() const { return is_over_ || first_present() == workers(); }
 
 int TaskGroup::code() const {
   int code = 0;

@@ -134,6 +134,8 @@ class TaskGroup {
   void take_back(std::size_t task);
   void forget_in_models(std::size_t task);
   void set_over();
+  /// The first worker that has not said goodbye; the number of workers if all have.
+  [[nodiscard]] std::size_t first_present() const;
   void require_no_failure() const;
 
   std::shared_ptr<TaskLinks> links_;

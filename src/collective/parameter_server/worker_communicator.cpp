@@ -51,8 +51,8 @@ void WorkerCommunicator::send_state() {
 }
 
 void WorkerCommunicator::fetch_slots() {
-  if (!is_state_sent_ || shares_mirror() || layout_.arrays.size() < 2)
-    return;  // these arenas are what the servers hold
+  const bool holds_slots = !is_state_sent_ || shares_mirror();  // as the servers will, or do
+  if (holds_slots || layout_.arrays.size() < 2) return;
   missing_slots_ = layout_.shards.size();
   send_to_all_servers(ModelMessageKind::fetch, iteration_);
   group_.wait([this] { return missing_slots_ == 0; },
