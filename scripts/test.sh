@@ -2,8 +2,9 @@
 # Builds Lockstep and runs its tests. All three modes use the same build folder.
 #   test.sh --quick   unit tests and tests of two ranks: under 2 minutes after a small change
 #   test.sh           all tests, and quick checks against real Keras: up to 12 minutes on 2 cores
-#   test.sh --full    also format, lint, scripts, sanitizers, fuzzers, and in turn, by commit, the whole of the Python
-#                     package's tests, or examples, the image and its pods: 60 minutes. It says what it left out
+#   test.sh --full    also format, lint, scripts, sanitizers, fuzzers, and in turn, by commit, half of the Python package's
+#                     long tests, or all checks against real Keras and either the examples or the image and its pods:
+#                     60 minutes. It says what it left out
 #   test.sh --everything    as --full, but all of what --full takes in turn
 # All checks run, even after one has failed. The exit code is 1 if any failed.
 set -euo pipefail
@@ -23,7 +24,7 @@ is_turn_of() { [ "$mode" = --everything ] || (($(commit_seed) % $2 == $1)); }
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [threads]=2 [cuda_build]=6 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=33)
+declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [threads]=2 [cuda_build]=6 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=20)
 
 failed=()
 notes=()
@@ -155,15 +156,17 @@ check_cuda_build() {
 check_interop() {
   local log=build/interop.log
   local options=()
-  if [ $full = 1 ]; then options=(--full); fi
+  if [ $full = 1 ]; then
+    if is_turn_of 0 2; then options=(--full); else notes+=("all checks against real Keras: not this commit's turn; the quick ones ran"); fi
+  fi
   tests/interop/run.sh build/release "${options[@]}" | tee "$log" || return 1
   if grep -q '^skipped:' "$log"; then notes+=("checks against real Keras $(grep '^skipped:' "$log")"); fi
 }
 
-# The Python package, on all backends. Skipped with a note if there is no network.
+# The Python package, on all backends: all of it, or a share I/N. Skipped with a note if there is no network.
 check_python_package() {
   local code=0
-  tests/python/run.sh build/release --full || code=$?
+  tests/python/run.sh build/release --full "$@" || code=$?
   [ $code = 77 ] || return $code
   notes+=("the packages of tests/python cannot be installed: the Python package not tested")
 }
@@ -227,7 +230,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
     check threads check_threads
     if ! command -v nvcc >/dev/null; then
       notes+=("no nvcc: the CUDA sources not compiled for a GPU")
-    elif is_turn_of 1 4; then
+    elif is_turn_of 2 4; then
       check cuda_build check_cuda_build
     else
       notes+=("the CUDA sources: not this commit's turn to be compiled for a GPU")
@@ -236,23 +239,21 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
   if [ $full = 1 ]; then
     check manifests check_manifests
     check fault_matrix check_fault_matrix
-    if is_turn_of 0 2; then
-      check pods check_pods
-      check examples check_examples
-    else
-      notes+=("the image and its pods, and the worked examples: not this commit's turn")
-    fi
-    if is_turn_of 1 2; then
-      check python_package check_python_package
-    else
-      notes+=("all of the Python package's tests: not this commit's turn; the quick ones ran")
-    fi
+    if is_turn_of 0 4; then check pods check_pods; else notes+=("the image and its pods: not this commit's turn"); fi
+    if is_turn_of 2 4; then check examples check_examples; else notes+=("the worked examples: not this commit's turn"); fi
+    for share in 0 1; do
+      if is_turn_of $((2 * share + 1)) 4; then
+        check python_package check_python_package $share/2
+      else
+        notes+=("share $share/2 of the Python package's long tests: not this commit's turn")
+      fi
+    done
   fi
   if [ "$mode" = --quick ]; then
     check tests run_ctest -R '^unit\.|^distributed\.[a-z_]+\.2$'
   else
     check interop check_interop
-    # --full has run all tests of schemas, and perhaps of the Python package
+    # --full has run all tests of schemas, and perhaps half of those of the Python package
     if [ $full = 1 ]; then
       left_out='^kubernetes\.schemas$'
       layouts=(nhwc nChw16c nChw8c) # the backend's tests in a layout that the CPU would not choose

@@ -10,7 +10,7 @@ from typing import Any
 
 import status_port
 from launch_test import children, free_ports, is_there
-from parameter_servers_test import LONG, SERVERS, SHORT, WithServers
+from parameter_servers_test import LEAVING, LONG, SERVERS, SHORT, WithServers
 from support import TEMPORARY, USAGE, Running, count, eventually, program, seed
 
 ASYNCHRONOUS = ("--ps-mode", "asynchronous")
@@ -105,8 +105,8 @@ class AsynchronousTest(WithServers):
     def test_a_coordinator_leaves(self) -> None:
         """A worker and a server that leave are told of by the chief, and a loop of one's own is coordinated too."""
         self.has_chief = True
-        self.leave(*LONG, *ASYNCHRONOUS)
-        self.assertEqual(self.gradients(), [[0, 20]] * 15)
+        self.leave(*LEAVING, *ASYNCHRONOUS)
+        self.assertEqual(self.gradients(), [[0, 20]] * 60)
         self.default_program = "custom_training_mnist"
         self.launch_job(3, 1, *SHORT, *ASYNCHRONOUS, "--backup-save-freq", 7)
         self.succeeded()
@@ -315,7 +315,7 @@ class AsynchronousTest(WithServers):
                 self.lose(victim, keeps_bits=False, options=(*LONG, *ASYNCHRONOUS))
                 self.assertEqual(len(self.history()["epochs"]), 15)
                 self.assertEqual(self.history()["iteration"], 15 * 20 * 2)
-                self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 15)
+                self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 60)
 
     def test_a_lost_worker_whose_gradients_may_be_dropped(self) -> None:
         self.lose(1, keeps_bits=False, options=(*LONG, "--replicas-to-aggregate", 1))
@@ -351,5 +351,5 @@ class AsynchronousTest(WithServers):
                 self.assertLess(self.history()["epochs"][-1]["loss"], self.history()["epochs"][0]["loss"])
 
     def test_leaving_asynchronous_training(self) -> None:
-        self.leave(*LONG, *ASYNCHRONOUS)
-        self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 15)
+        self.leave(*LEAVING, *ASYNCHRONOUS)
+        self.assertEqual([sum(epoch) for epoch in self.gradients()], [40] * 60)

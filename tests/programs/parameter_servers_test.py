@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch_test import EXAMPLES, Launched, children, free_ports
-from support import MPIRUN, TEMPORARY, USAGE, Ended, Running, eventually, program
+from support import MPIRUN, TEMPORARY, TIME_LIMIT_S, USAGE, Ended, Running, eventually, program
 
 SHORT = ("--epochs", 3, *EXAMPLES[2:])
 LONG = ("--epochs", 15, *EXAMPLES[2:])
+LEAVING = ("--epochs", 60, *EXAMPLES[2:])  # long enough for two tasks to leave in its middle
 SERVERS = ("--strategy", "parameter-server")
 
 
@@ -77,18 +78,24 @@ class WithServers(Launched):
         self.assertEqual([one.code for one in ended], [0] * len(ended), "".join(map(str, ended)))
         return ended
 
+    def wait_for_chief(self, text: str, count: int) -> None:
+        """Waits until the chief has printed this text more than `count` times."""
+        chief = self.started[0]
+        eventually(lambda: chief.stdout.count(text) > count or chief.process.poll() is not None, TIME_LIMIT_S)
+        printed = "\n".join(f"--- {task.command}\n{task.stdout}{task.stderr}" for task in self.started.values())
+        self.assertGreater(chief.stdout.count(text), count, f"of '{text}' by the chief\n{printed}")
+
     def leave(self, *options: object) -> None:
         self.launch_job(2, 1, *options)
         for task in (2, 1):
             resumed = self.started[0].stdout.count("Resuming from")
             epochs = self.started[0].stdout.count("ms/step")
-            self.assertTrue(eventually(lambda: self.started[0].stdout.count("ms/step") > epochs, 30))
+            self.wait_for_chief("ms/step", epochs)
             self.started[task].process.terminate()
             left = self.started.pop(task).end()
             self.assertEqual(left.code, TEMPORARY, str(left))
             self.launch(task, [*SERVERS, *options])
-            self.assertTrue(eventually(lambda: self.started[0].stdout.count("Resuming from") > resumed, 30),
-                            self.started[0].stderr)
+            self.wait_for_chief("Resuming from", resumed)
         ended = self.assert_ended_with_restarts()
         text = ended[0].stdout + ended[0].stderr
         left = re.findall(r"Leaving at the launcher's request (?:before|(after step \d+) of) epoch (\d+)", text)
@@ -182,8 +189,8 @@ class ParameterServersTest(WithServers):
 
     def test_leaving(self) -> None:
         """A server and a worker that are told to leave lose no step; the others wait until they come back."""
-        whole = self.mirrored(2, *LONG)
-        self.leave(*LONG)
+        whole = self.mirrored(2, *LEAVING)
+        self.leave(*LEAVING)
         self.assert_same_model(whole)
 
     def test_tasks_that_disagree(self) -> None:

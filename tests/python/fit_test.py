@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -23,7 +22,35 @@ from lockstep._engine_choice import beyond_native
 from support import BACKENDS, LIMIT_S
 
 
-class QuickTest(FitTest):
+class WeightsTest(FitTest):
+    def assert_weighted_as_keras(self, engine: str, *chosen: int) -> None:
+        """Trains with weights of classes or examples, in some of four cases."""
+        x, y = data()
+        weights = np.random.default_rng(7).uniform(0, 2, EXAMPLES)
+        one_hot = keras.utils.to_categorical(y, 4)
+        cases: list[tuple[Any, dict[str, Any]]] = [
+            (y, {"class_weight": {0: 2.0, 3: 0.25}, "validation_split": 0.2}),
+            (y, {"sample_weight": weights, "validation_split": 0.2}),
+            (y, {"sample_weight": weights, "validation_data": (x, y, weights)}),
+            (one_hot, {"class_weight": {1: 3.0}}),
+        ]
+        for targets, given in (cases[index] for index in chosen):
+            with self.subTest(given=list(given)):
+                alone, model = make_model(), make_model()
+                if targets is one_hot:
+                    for each in (alone, model):
+                        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+                        each.compile("sgd", loss, metrics=["accuracy"])
+                options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+                expected = alone.fit(x, targets, **options, **given).history
+                history = lockstep.fit(model, x, targets, workers=2, engine=engine, **options, **given).history
+                self.assertEqual(history.keys(), expected.keys())
+                for key, values in expected.items():
+                    np.testing.assert_allclose(history[key], values, rtol=1e-3, atol=1e-5)
+                self.assert_same(model, alone)
+
+
+class QuickTest(WeightsTest):
     def test_two_epochs_natively_then_one_in_keras_equal_three_in_keras(self) -> None:
         x, y = data()
         validation = data(40)
@@ -92,29 +119,8 @@ class QuickTest(FitTest):
             self.assertEqual("native" if problem is None else "keras", on_tensorflow, problem)
 
     def test_weights_of_classes_and_examples_as_keras(self) -> None:
-        x, y = data()
-        weights = np.random.default_rng(7).uniform(0, 2, EXAMPLES)
-        one_hot = keras.utils.to_categorical(y, 4)
-        cases: list[tuple[Any, dict[str, Any]]] = [
-            (y, {"class_weight": {0: 2.0, 3: 0.25}, "validation_split": 0.2}),
-            (y, {"sample_weight": weights, "validation_split": 0.2}),
-            (y, {"sample_weight": weights, "validation_data": (x, y, weights)}),
-            (one_hot, {"class_weight": {1: 3.0}}),
-        ]
-        for engine, (targets, given) in itertools.product(("native", "keras"), cases):
-            with self.subTest(given=list(given), engine=engine):
-                alone, model = make_model(), make_model()
-                if targets is one_hot:
-                    for each in (alone, model):
-                        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
-                        each.compile("sgd", loss, metrics=["accuracy"])
-                options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
-                expected = alone.fit(x, targets, **options, **given).history
-                history = lockstep.fit(model, x, targets, workers=2, engine=engine, **options, **given).history
-                self.assertEqual(history.keys(), expected.keys())
-                for key, values in expected.items():
-                    np.testing.assert_allclose(history[key], values, rtol=1e-3, atol=1e-5)
-                self.assert_same(model, alone)
+        self.assert_weighted_as_keras("native", 0, 1, 2, 3)
+        self.assert_weighted_as_keras("keras", 2)
 
     def test_steps_of_accumulated_gradients_as_keras(self) -> None:
         x, y = data()
@@ -238,7 +244,10 @@ class QuickTest(FitTest):
         np.testing.assert_array_equal(collect.weights[1], model.get_weights()[0])
 
 
-class FullTest(FitTest):
+class FullTest(WeightsTest):
+    def test_weights_of_classes_and_examples_in_the_keras_engine(self) -> None:
+        self.assert_weighted_as_keras("keras", 0, 1, 3)
+
     def test_any_model_on_any_backend(self) -> None:
         program = Path(__file__).parent / "programs" / "any_model.py"
         for backend in BACKENDS:

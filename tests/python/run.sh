@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the Python package on the command `lockstep` of a build.
 #   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
-#   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 15 minutes
+#   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 20 minutes
+#   run.sh BUILD_DIR --full I/N    only the I-th of N shares of the modules, from 0 on
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
 #   run.sh BUILD_DIR --kills N [OPTION...]    N trainings whose workers are killed at random: see random_kills.py
 # Builds the extension module in BUILD_DIR-python. Exits with 77 and prints a line "skipped: ..." if the Python packages
@@ -9,7 +10,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-  echo "usage: run.sh BUILD_DIR [--full | --kills N [OPTION...] | TEST...]" >&2
+  echo "usage: run.sh BUILD_DIR [--full [I/N] | --kills N [OPTION...] | TEST...]" >&2
   exit 64
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -49,11 +50,13 @@ if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
     "$venv/bin/mypy" --cache-dir "$own/mypy" && "$venv/bin/python" scripts/write_python_reference.py --check)
   cd "$here"
+  share=${2:-0/1}
   # Most tests keep one core busy, so two modules run at a time, the longest first.
   # shellcheck disable=SC2016 # the inner shell's variables
   run_module='env --default-signal=INT "$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
   longest=$(printf '%s\n' wheel_test fit_sources_test fit_test examples_test faults_test)
-  { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$own/tests"
+  { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | awk "NR % ${share#*/} == ${share%/*}" |
+    xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$own/tests"
   exit
 elif [ "${1:-}" = --kills ]; then
   exec "$venv/bin/python" -W ignore "$here/random_kills.py" --count "${@:2}"
