@@ -21,6 +21,7 @@ TEMPLATE_VARIABLES = {
     "LOCKSTEP_RENDEZVOUS_TIMEOUT": "rendezvous_timeout",
     "LOCKSTEP_LEAVE_TIMEOUT": "grace_period",
     "LOCKSTEP_JOB_NAME": "name",
+    "LOCKSTEP_STRATEGY": "ps_replicas",
     "LOCKSTEP_MIN_WORKERS": "min_workers",
     "LOCKSTEP_REJOIN_TIMEOUT": "rejoin_timeout",
     "LOCKSTEP_STATUS_PORT": "status_port",
@@ -44,6 +45,7 @@ RESERVED_PATH = re.compile(r"/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib
 POD_NAMES = {"jobset": ("-worker-", "-0-"), "indexed-job": ("-worker-", "-"), "trainjob": ("-node-0-", "-")}
 MAX_POD_NAME_PREFIX = 58
 EQUAL_PODS = ("indexed-job", "trainjob")
+KINDS_WITH_SERVERS = ("jobs", "jobset", "tfjob")
 OLDEST_MINOR_OF_INDICES = 24
 SWITCHES = (
     "deploy",
@@ -58,7 +60,7 @@ SWITCHES = (
 
 
 def contradictions(given: Parameters) -> list[str]:
-    rules = (of_kind, of_switches, of_volumes, of_names, of_program, of_sizes)
+    rules = (of_kind, of_servers, of_switches, of_volumes, of_names, of_program, of_sizes)
     return [sentence for rule in rules for sentence in rule(given)]
 
 
@@ -88,11 +90,27 @@ def of_kind(given: Parameters) -> Iterator[str]:
                 f"name is {show(name)}, which leads to names of pods that are too long for kind {kind}: shorten it by "
                 f"{longest - MAX_POD_NAME_PREFIX}"
             )
-    if get("queue") and kind == "jobs" and workers > 1:
+    if get("queue") and kind == "jobs" and workers + get("ps_replicas", 0) > 1:
         yield (
             "queue is set and kind is jobs, but Kueue would admit each worker on its own, and some could wait for the "
             "others forever: set kind to jobset"
         )
+
+
+def of_servers(given: Parameters) -> Iterator[str]:
+    get = given.get
+    if not get("ps_replicas"):
+        return
+    servers, kind = f"ps_replicas is {get('ps_replicas')}", get("kind", "jobs")
+    if kind not in KINDS_WITH_SERVERS:
+        yield f"{servers}, but kind {kind} has no pods for parameter servers: set kind to {' or '.join(KINDS_WITH_SERVERS)}"
+    if get("num_gpus_per_worker") or get("ranks_per_worker", 0) > 1:
+        yield (
+            f"{servers}, but with parameter servers each worker is one trainer, on CPUs: set num_gpus_per_worker and "
+            "ranks_per_worker to 0, or ps_replicas to 0"
+        )
+    if get("min_workers"):
+        yield f"{servers}, but with parameter servers all workers are needed: set min_workers or ps_replicas to 0"
 
 
 def of_switches(given: Parameters) -> Iterator[str]:

@@ -152,6 +152,7 @@ RULES: dict[str, Rule] = {
         and all(_claim.fullmatch(secret) and is_path(path) for secret, path in value.items()),
     ),
     "worker_replicas": number(1, MAX_WORKERS),
+    "ps_replicas": number(0, MAX_WORKERS),
     "port": port(),
     "num_gpus_per_worker": number(0, 64),
     "ranks_per_worker": number(0, 1024),

@@ -66,10 +66,10 @@ ClusterOptions read_options(std::span<const std::string> args) {
   return options;
 }
 
-/// A task and the result of probing it; nullopt if it was not probed.
+/// A task and the result of probing it; nullopt if it was not probed. A parameter server has no rank.
 struct TaskRow {
   Task task;
-  std::size_t rank = 0;
+  std::optional<std::size_t> rank;
   bool is_self = false;
   std::optional<Probe> probe;
 };
@@ -118,25 +118,39 @@ std::string read_file(const std::string& path) {
 }
 
 ClusterSpec read_cluster(const ClusterOptions& options) {
-  if (!options.tf_config) return read_cluster_spec(current_environment());
-  const std::string& given = *options.tf_config;
-  return parse_tf_config(given.starts_with('@') ? read_file(given.substr(1)) : given);
+  Environment environment = current_environment();
+  if (options.tf_config) {
+    const std::string& given = *options.tf_config;
+    environment["TF_CONFIG"] = given.starts_with('@') ? read_file(given.substr(1)) : given;
+    environment.erase("CLUSTER_CONFIG");
+  }
+  return read_cluster_spec(environment);
 }
+
+/// Workers that have parameter servers connect to them, and listen nowhere.
+bool listens(const TaskRow& row, const ClusterSpec& spec) { return spec.servers.empty() || !row.rank; }
 
 std::vector<TaskRow> make_rows(const ClusterSpec& spec, const ClusterOptions& options) {
   std::vector<TaskRow> rows;
-  std::vector<Address> peers;
-  for (const Task& task : spec.tasks) {
-    rows.push_back({task, rows.size(), rows.size() == spec.rank, {}});
-    if (!rows.back().is_self) peers.push_back(task.address);
-  }
+  for (std::size_t i = 0; i < spec.tasks.size(); ++i) rows.push_back({spec.tasks[i], i, i == spec.rank, {}});
+  for (std::size_t i = 0; i < spec.servers.size(); ++i)
+    rows.push_back({spec.servers[i], std::nullopt, i == spec.server, {}});
   if (options.no_probe) return rows;
+  const auto is_probed = [&](const TaskRow& row) { return !row.is_self && listens(row, spec); };
+  std::vector<Address> peers;
+  for (const TaskRow& row : rows) {
+    if (is_probed(row)) peers.push_back(row.task.address);
+  }
   std::vector<Probe> probes = probe(peers, options.timeout);
   auto next = probes.begin();
   for (TaskRow& row : rows) {
-    if (!row.is_self) row.probe = std::move(*next++);
+    if (is_probed(row)) row.probe = std::move(*next++);
   }
   return rows;
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string print_duration(double seconds) {
@@ -162,13 +176,15 @@ void print_text(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::
     out << "TF_CONFIG describes no cluster: this process trains alone.\n";
     return;
   }
-  out << rows.size() << (rows.size() == 1 ? " worker" : " workers") << "; this process is "
-      << spec.tasks[*spec.rank].name() << ", the chief" << (spec.is_chief() ? "" : " is " + rows.front().task.name())
-      << "\n\n";
+  out << counted(spec.workers(), "worker");
+  if (!spec.servers.empty()) out << ", " << counted(spec.servers.size(), "parameter server");
+  out << "; this process is " << spec.own_task().name() << ", the chief"
+      << (spec.is_chief() ? "" : " is " + rows.front().task.name()) << "\n\n";
 
   std::vector<std::array<std::string, 4>> lines{{"rank", "task", "address", "state"}};
   for (const TaskRow& row : rows) {
-    lines.push_back({std::to_string(row.rank), row.task.name(), row.task.address.to_string(), describe(row)});
+    lines.push_back(
+        {row.rank ? std::to_string(*row.rank) : "", row.task.name(), row.task.address.to_string(), describe(row)});
   }
   std::array<std::size_t, 4> widths{};
   for (const auto& line : lines) {
@@ -192,7 +208,7 @@ void print_text(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::
 void print_json(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::ostream& out) {
   json tasks = json::array();
   for (const TaskRow& row : rows) {
-    json task{{"rank", row.rank},
+    json task{{"rank", row.rank ? json(*row.rank) : json(nullptr)},
               {"type", to_string(row.task.type)},
               {"index", row.task.index},
               {"host", row.task.address.host},
@@ -212,17 +228,22 @@ void print_json(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::
     }
     tasks.push_back(std::move(task));
   }
-  const json document{
-      {"workers", spec.workers()}, {"rank", spec.rank.value_or(0)},
-      {"chief", spec.is_chief()},  {"digest", spec.tasks.empty() ? json(nullptr) : json(spec.digest().to_string())},
-      {"warnings", spec.warnings}, {"tasks", tasks}};
+  const json document{{"workers", spec.workers()},
+                      {"parameter_servers", spec.servers.size()},
+                      {"rank", spec.server ? json(nullptr) : json(spec.rank.value_or(0))},
+                      {"chief", spec.is_chief()},
+                      {"digest", spec.tasks.empty() ? json(nullptr) : json(spec.digest().to_string())},
+                      {"warnings", spec.warnings},
+                      {"tasks", tasks}};
   out << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
 }
 
 void require_answers(const std::vector<TaskRow>& rows) {
   constexpr std::size_t max_named = 4;
   std::vector<std::string> missing;
+  std::size_t probed = 0;
   for (const TaskRow& row : rows) {
+    if (row.probe) ++probed;
     if (row.probe && row.probe->reach != Reachability::answers) missing.push_back(row.task.name());
   }
   if (missing.empty()) return;
@@ -230,7 +251,7 @@ void require_answers(const std::vector<TaskRow>& rows) {
   for (std::size_t i = 0; i < std::min(missing.size(), max_named); ++i) names += (i > 0 ? ", " : "") + missing[i];
   if (missing.size() > max_named) names += ", ...";
   throw PeerError(fmt::format("{} of {} peers did not answer ({}); see the table above for reasons and remedies",
-                              missing.size(), rows.size() - 1, names));
+                              missing.size(), probed, names));
 }
 
 }  // namespace

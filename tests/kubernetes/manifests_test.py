@@ -22,6 +22,7 @@ EVERYTHING: tuple[dict[str, Any], ...] = (
     {"deploy": True, "kind": "indexed-job", "checkpoint_access_mode": "ReadWriteMany"},
     {"deploy": True, "kind": "trainjob", "checkpoint_access_mode": "ReadWriteMany"},
     {"deploy": True, "kind": "tfjob", "restart": "OnFailure"},
+    {"deploy": True, "ps_replicas": 2},
     {"deploy": True, "kind": "mpijob", "restart": "OnFailure"},
 )
 
@@ -50,13 +51,14 @@ class Names(support.TestCase):
                     self.assertEqual(tf_config, {"cluster": {"worker": expected}, "task": task})
                     self.check_service(documents, f"{name}-worker-{i}", port)
 
-    def check_service(self, documents: list[support.Object], name: str, port: int) -> None:
+    def check_service(self, documents: list[support.Object], name: str, port: int, type: str = "worker") -> None:
         spec = support.named(documents, "Service", name)["spec"]
         self.assertTrue(spec["publishNotReadyAddresses"])
         self.assertEqual([(it["port"], it["targetPort"]) for it in spec["ports"]], [(port, port)])
         chosen = [
             job["metadata"]["name"]
-            for job in workers(documents)
+            for job in pods(documents)
+            if job["metadata"]["labels"]["job"] == type
             if spec["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
         ]
         self.assertEqual(chosen, [name])
@@ -122,6 +124,35 @@ class Names(support.TestCase):
         self.assertEqual(replicas, {"Chief": 1, "Worker": 2})
         alone = objects(deploy=True, kind="tfjob", restart="OnFailure", worker_replicas=1)[-1]
         self.assertEqual(set(alone["spec"]["tfReplicaSpecs"]), {"Chief"})
+
+    def test_parameter_servers(self) -> None:
+        """Each task finds itself among all; the chief alone stores; and the pods of all tasks reach each other."""
+        cases: tuple[tuple[dict[str, Any], list[tuple[str, str]]], ...] = (
+            ({"kind": "jobs"}, [("worker 0", ""), ("worker 1", ""), ("ps 0", ""), ("ps 1", "")]),
+            ({"kind": "jobset"}, [("chief 0", "n-chief-0-0"), ("worker 0", "n-worker-0-0"), ("ps 0", "n-ps-0-0"), ("ps 1", "n-ps-1-0")]),
+        )
+        for given, tasks in cases:
+            documents = objects(deploy=True, name="n", ps_replicas=2, port=6000, **given)
+            found = [it for it in pods(documents) if it["metadata"]["labels"]["job"] in ("worker", "ps")]
+            self.assertEqual([claims(pod_of(it)) for it in found], [["pvc-demo"]] + [[]] * (len(found) - 1))
+            for index, (task, pod_name) in enumerate(tasks):
+                variables = environment(trainer(found[min(index, len(found) - 1)]))
+                self.assertEqual(variables["LOCKSTEP_STRATEGY"], "parameter-server")
+                names = ("TF_CONFIG", "CLUSTER_CONFIG", "LOCKSTEP_STRATEGY")
+                own = {name: variables[name] for name in names if name in variables} | {"POD_NAME": pod_name + "-x7k2p"}
+                ended = support.run(support.program("lockstep"), "cluster", "--no-probe", "--json", environment=own)
+                self.assertEqual((ended.code, ended.stderr), (0, ""))
+                seen = json.loads(ended.stdout)
+                states = [(f"{it['type']} {it['index']}", it["state"] == "this_process") for it in seen["tasks"]]
+                self.assertEqual(states, [(name, name == task) for name, _ in tasks], given)
+            (policy,) = [it for it in documents if it["kind"] == "NetworkPolicy"]
+            (expression,) = policy["spec"]["podSelector"]["matchExpressions"]
+            self.assertEqual(expression, {"key": "job", "operator": "In", "values": ["worker", "ps"]})
+            self.assertEqual(policy["spec"]["ingress"][0]["from"][0]["podSelector"], policy["spec"]["podSelector"])
+        for index in range(2):
+            self.check_service(objects(deploy=True, name="n", ps_replicas=2, port=6000), f"n-ps-{index}", 6000, "ps")
+        (job,) = [it for it in objects(deploy=True, kind="tfjob", restart="OnFailure", ps_replicas=3) if it["kind"] == "TFJob"]
+        self.assertEqual({type: it["replicas"] for type, it in job["spec"]["tfReplicaSpecs"].items()}, {"Chief": 1, "Worker": 1, "PS": 3})
 
     def test_kueue_finds_its_queue(self) -> None:
         for kind, owner in (("jobset", "JobSet"), ("indexed-job", "Job"), ("trainjob", "TrainJob"), ("jobs", "Job")):

@@ -19,6 +19,7 @@ class Values(support.TestCase):
             "deploy": ["False", 1, "yes"],
             "name": ["", "Tf", "1st", "a_b", "a.b", "-a", "a-", "a b", 'x"', "a\n", "ü", 7, "n" * 47],
             "worker_replicas": [0, -1, "2", 2.0, True, 10001],
+            "ps_replicas": [-1, "1", 10001],
             "port": [0, 80, 1023, 65536, "5000", -1],
             "status_port": [80, 65536],
             "image": ["", "a b", "-x", 'x"y', "a\nb"],
@@ -185,6 +186,15 @@ class Contradictions(support.TestCase):
         for path in ("/pvcmnt", "/pvcmnt/secret", "/run/secrets", "/scripts", "/data"):
             self.assert_refused("use another path", deploy=True, secret_volumes={"s": path})
         self.assert_refused("use another path", deploy=True, secret_volumes={"s": "/a", "t": "/a/b"})
+
+    def test_parameter_servers(self) -> None:
+        for kind in ("indexed-job", "trainjob", "mpijob"):
+            self.assert_refused("set kind to jobs or jobset or tfjob", deploy=True, kind=kind, ps_replicas=1)
+        for other in ("num_gpus_per_worker", "ranks_per_worker"):
+            self.assert_refused("each worker is one trainer", deploy=True, ps_replicas=1, **{other: 2})
+        self.assert_refused("all workers are needed", ps_replicas=2, min_workers=1)
+        self.assert_refused("use ps_replicas instead", env={"LOCKSTEP_STRATEGY": "parameter-server"})
+        self.assert_refused("set kind to jobset", deploy=True, worker_replicas=1, ps_replicas=1, queue="team")
 
     def test_sizes(self) -> None:
         taint = "node.kubernetes.io/unreachable"

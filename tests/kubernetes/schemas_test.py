@@ -51,6 +51,7 @@ CHOICES_OF_KINDS: dict[str, tuple[Any, ...]] = {
     "checkpoint_access_mode": ("ReadWriteOnce", "ReadWriteMany"),
     "affinity": ("spread", "pack"),
     "queue": ("", "team"),
+    "ps_replicas": (0, 2),
 }
 EVERYTHING: dict[str, Any] = {
     "cmdline_args": ["--learning-rate", "0.1", "--verbose=2"],
@@ -114,13 +115,14 @@ def contradicts(given: dict[str, Any]) -> bool:
 
 
 def contradicts_kind(given: dict[str, Any]) -> bool:
-    kind, several = given.get("kind", "jobs"), given.get("worker_replicas", 2) > 1
-    has_equal_pods = kind in ("indexed-job", "trainjob") and several
+    kind, workers, servers = given.get("kind", "jobs"), given.get("worker_replicas", 2), given.get("ps_replicas", 0)
+    has_equal_pods = kind in ("indexed-job", "trainjob") and workers > 1
     one_node = given.get("checkpoint_access_mode", "ReadWriteOnce") == "ReadWriteOnce"
     return (
         (kind in ("tfjob", "mpijob") and given.get("restart", "Never") == "Never")
         or (has_equal_pods and one_node and given.get("affinity", "spread") != "pack")
-        or (kind == "jobs" and several and bool(given.get("queue")))
+        or (kind == "jobs" and workers + servers > 1 and bool(given.get("queue")))
+        or (servers > 0 and kind not in ("jobs", "jobset", "tfjob"))
     )
 
 

@@ -293,6 +293,15 @@ void read_loss_weights(const json& value, const std::string& source, const Descr
   }
 }
 
+void refuse_weight_of_only_loss(const json& value, const std::string& source) {
+  const json& weight = of_only_output(value, "loss_weights", source);
+  if (weight.is_null() || (weight.is_number() && weight.get<double>() == 1.0)) return;
+  throw DataError(
+      fmt::format("{}: has the loss_weights {}, which Lockstep has for models of several outputs only; compile the "
+                  "model without them, and give each example this weight (sample_weight)",
+                  source, printable(value.dump())));
+}
+
 void read_metrics_by_output(const json& value, const std::string& source, const DescribedOutputs& outputs,
                             std::vector<OutputOptions>& read, std::vector<Metric> OutputOptions::*list) {
   if (value.is_null() || (value.is_array() && value.empty())) return;
@@ -336,6 +345,7 @@ CompileState training_config_from_json(const std::string& text, const std::strin
     if (!has_several) {
       require_loss_of_only_output(*loss, outputs.all.front(), source);
       training.loss = read_loss(*loss, source);
+      if (const json* const weight = config.find("loss_weights")) refuse_weight_of_only_loss(*weight, source);
       return;
     }
     read_losses(*loss, source, outputs, training.outputs);
@@ -369,7 +379,7 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   if (!training.refusals.loss.empty()) return training;
   read_part(training.refusals.loss, [&] {
     if (config.integer("steps_per_execution", 1) < 1) config.fail_unsupported("steps_per_execution");
-    config.reject_unread_keys();  // such as loss_weights
+    config.reject_unread_keys();
   });
   return training;
 }

@@ -2,7 +2,6 @@
 are lost during training."""
 
 import json
-import subprocess
 import sys
 import unittest
 from contextlib import suppress
@@ -13,8 +12,10 @@ from cluster import Cluster, Job, Pod
 from engine import Engine, Failed
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "programs"))
+sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "tests" / "pods")]
 import data_files  # noqa: E402
+import manifests  # noqa: E402
+from manifests import losses  # noqa: E402
 
 NAME, CLAIM, DATA, MOUNTED = "tf-learning", "pvc-demo", "pvc-data", "/pvcmnt"
 SERVED = 8501
@@ -36,19 +37,7 @@ def use(engine: Engine, image: str) -> None:
 
 
 def render(**parameters: object) -> str:
-    call = [sys.executable, str(ROOT / "scripts/render_template.py"),
-            str(ROOT / "jinja/MultiWorkerMirroredTemplate.yaml.jinja")]
-    for name, value in (parameters | {"name": NAME, "image": _image, "checkpoint_pvc_name": CLAIM}).items():
-        call += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
-    ended = subprocess.run(call, text=True, capture_output=True)
-    if ended.returncode != 0:
-        raise Failed(f"{' '.join(call)}: exit code {ended.returncode}\n{ended.stderr}")
-    return ended.stdout
-
-
-def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of the epochs that do not depend on the clock."""
-    return [{k: v for k, v in epoch.items() if k not in ("seconds", "examples_per_second")} for epoch in history["epochs"]]
+    return manifests.render(**(parameters | {"name": NAME, "image": _image, "checkpoint_pvc_name": CLAIM}))
 
 
 class SessionTest(unittest.TestCase):

@@ -285,13 +285,19 @@ TEST_CASE("unsupported compile settings are rejected by name") {
       {training_of(sgd, R"(["mse", "mse"])"), {"2 losses", "one output"}},
       {R"({"loss": "mse"})", {"no optimizer"}},
       {R"({"optimizer_config": )" + sgd + "}", {"no loss"}},
-      {R"({"loss": "mse", "loss_weights": [1.0], "optimizer_config": )" + sgd + "}", {"loss_weights"}},
+      {R"({"loss": "mse", "loss_weights": [0.5], "optimizer_config": )" + sgd + "}",
+       {"loss_weights [0.5]", "sample_weight"}},
+      {R"({"loss": "mse", "loss_weights": {"price": 2}, "optimizer_config": )" + sgd + "}", {R"({"price":2})"}},
   };
   for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
 
   for (const char* loss : {R"("mse")", R"("mean_squared_error")", R"("MeanSquaredError")", R"(["mse"])",
                            R"({"dense": "mse"})", R"({"class_name": "function", "config": "mean_squared_error"})"}) {
     CHECK(std::holds_alternative<MeanSquaredError>(training_config_from_json(training_of(sgd, loss)).loss));
+  }
+  for (const char* weight : {"1", "[1.0]", R"({"price": 1})", "null"}) {
+    const std::string text = std::string(R"({"loss": "mse", "loss_weights": )") + weight + R"(, "optimizer_config": )";
+    CHECK(std::holds_alternative<MeanSquaredError>(training_config_from_json(text + sgd + "}").loss));
   }
   const CompileState averaging = training_config_from_json(training_of(
       R"({"class_name": "SGD", "config": {"use_ema": true, "ema_momentum": 0.5, "ema_overwrite_frequency": 3,

@@ -51,6 +51,29 @@ TEST_CASE("a cluster is printed without probing") {
         "   2  worker 1  worker-1:5001  this process\n");
 }
 
+TEST_CASE("parameter servers are listed, and they alone are probed") {
+  REQUIRE(setenv("LOCKSTEP_STRATEGY", "parameter-server", 1) == 0);
+  const Socket listener = listen_on(0);
+  const std::string there = "127.0.0.1:" + std::to_string(port_of(listener));
+  const std::string cluster = R"({"cluster": {"worker": ["w.invalid:5000", "v.invalid:5000"], "ps": [)";
+  const std::string own = R"("own.invalid:1"]}, "task": {"type": "ps", "index": )";
+  const Result shown = run({"--tf-config", cluster + quoted(there) + "," + own + "1}}"});
+  CHECK(shown.code == ExitCode::success);
+  require_words(shown.out, {"2 workers, 2 parameter servers; this process is ps 1, the chief is worker 0\n",
+                            "      ps 0      " + there, "answers (", "ps 1      own.invalid:1    this process"});
+  const json document = json::parse(run({"--json", "--no-probe", "--tf-config", cluster + own + "0}}"}).out);
+  CHECK(document.at("parameter_servers") == 1);
+  CHECK(document.at("rank").is_null());
+  CHECK(document.at("tasks").at(0).at("rank") == 0);
+  CHECK(document.at("tasks").at(2).at("rank").is_null());
+  CHECK(document.at("tasks").at(2).at("type") == "ps");
+
+  const Result missing = run({"--timeout", "2", "--tf-config", cluster + own + R"(0, "type": "worker"}})"});
+  CHECK(missing.code == ExitCode::temporary);
+  require_words(missing.err, {"1 of 1 peers", "(ps 0)"});
+  REQUIRE(unsetenv("LOCKSTEP_STRATEGY") == 0);
+}
+
 TEST_CASE("a process without TF_CONFIG is valid") {
   for (const std::string text : {"", "{}"}) {
     const Result shown = run({"--tf-config", text});
