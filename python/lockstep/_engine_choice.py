@@ -142,7 +142,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
         command = [find_command(), "worker", "--job", str(described)]
         code, output = job.run(command)
     if code == 0:
-        return None if task == "predict" else _tensorflow_differs(model)
+        return None if task == "predict" else _tensorflow_differs(model) or (_repeated_rows(model) if trains else None)
     error = error_of(code, output, "")
     if code not in _WRONG_MODEL:
         raise error
@@ -172,6 +172,26 @@ def _tensorflow_differs(model: Any) -> str | None:
                     f"Keras' backends compute its {role} differently after a {last}; let the model end in "
                     f"{other}logits, with from_logits=True"
                 )
+    return None
+
+
+def _repeated_rows(model: Any) -> str | None:
+    """Return the Embedding whose rows TensorFlow trains otherwise if they occur several times in a batch.
+
+    It clips and squares the gradient of each occurrence; the native engine and the other backends, that of their sum.
+    """
+    optimizer = model.optimizer
+    clips = any(getattr(optimizer, name, None) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
+    is_additive = isinstance(optimizer, (keras.optimizers.SGD, keras.optimizers.Lion)) and not clips
+    accumulates = getattr(optimizer, "gradient_accumulation_steps", None)
+    if keras.backend.backend() != "tensorflow" or is_additive or accumulates:
+        return None
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.Embedding) and layer.trainable_variables:
+            return (
+                f"layer '{layer.name}' is an Embedding, and {type(optimizer).__name__} trains rows that occur several "
+                "times in a batch otherwise on TensorFlow"
+            )
     return None
 
 

@@ -7,6 +7,7 @@
 #include "cli/follow.hpp"
 #include "cli/history_summary.hpp"
 #include "cli/model_settings.hpp"
+#include "cli/warn_of_backends.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
@@ -93,18 +94,29 @@ void with_test_set(const Work& work) {
   }
 }
 
+struct EvaluateSettings {
+  ModelSettings model;
+  std::size_t eval_steps = 0;  ///< batches of the test set; 0: all
+};
+
+Dataset first_batches(Dataset data, std::size_t count, const Options& options) {
+  const auto batch = static_cast<std::size_t>(options.global_batch_size);
+  if (count == 0 || data.size() / batch < count) return data;
+  return data.slice(0, count * batch);
+}
+
 /// On every rank.
-Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSettings& settings, const Options& options,
-                         const std::filesystem::path& file, bool tells_scale) {
+Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSettings& settings,
+                         const Options& options, const std::filesystem::path& file, bool tells_scale) {
   Dataset test;
   bool made_one_hot = false;
   std::optional<std::uint64_t> iterations;
   Model model = strategy.load_model(file, [&](const Architecture& architecture, const auto& saved) {
     if (saved) iterations = saved->saved_iterations;
-    CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
+    CompileOptions compile_options = resolve_compile_options(settings.model, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
     with_test_set([&] {
-      test = load_test_data(options.data_dir, array_names(architecture));
+      test = first_batches(load_test_data(options.data_dir, array_names(architecture)), settings.eval_steps, options);
       check_inputs(test, options, architecture);
       made_one_hot = convert_targets(test, compile_options, architecture);
     });
@@ -119,7 +131,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
   found.test_set = digest_of(test) + (bytes.empty() ? "" : ", " + bytes);
   if (tells_scale && model.is_chief()) {
     tell_scale(file, model.architecture(), iterations, test, options);
-    warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    warn_of_crossentropies(*model.compile_options(), model.architecture(), options.clip_probabilities);
     if (made_one_hot) warn_of_one_hot();
   }
   return found;
@@ -128,17 +140,24 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const ModelSetti
 }  // namespace
 
 void evaluate(std::span<const std::string> args) {
-  ModelSettings settings;
+  EvaluateSettings settings;
+  ModelSettings& model = settings.model;
   FollowSettings follow;
-  std::vector own{model_option(settings), loss_option(settings), metrics_option(settings)};
+  std::vector own{model_option(model), loss_option(model), metrics_option(model)};
+  own.push_back(
+      {.name = "eval-steps",
+       .metavar = "N",
+       .help = "evaluate on the first N batches of the test set only",
+       .shown_default = "all",
+       .set = [&settings](const OptionValue& given) { settings.eval_steps = read_whole<std::size_t>(given, 1); }});
   for (ProgramOption& option : follow_options(follow)) own.push_back(std::move(option));
   const std::string program = "lockstep evaluate";
   const Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own,
                                         {"Evaluates a model, or each new model of a job, on the test set", false});
-  require_consistent(follow, settings);
+  require_consistent(follow, model);
   if (follow.directory.empty()) {
-    require_model(settings, program);
-    require_weights(settings, options);
+    require_model(model, program);
+    require_weights(model, options);
   }
   require_data_dir(options, program);
   MultiWorkerMirroredStrategy strategy{options};
@@ -151,7 +170,7 @@ void evaluate(std::span<const std::string> args) {
         [&] { strategy.report_busy(); });
     return;
   }
-  const Logs logs = evaluate_file(strategy, settings, options, settings.model, true).logs;
+  const Logs logs = evaluate_file(strategy, settings, options, model.model, true).logs;
   if (!strategy.is_chief()) return;
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
@@ -159,7 +178,7 @@ void evaluate(std::span<const std::string> args) {
     throw DataError(
         fmt::format("{}: the loss is {}, because an output of the model is NaN, infinite, or outside of what "
                     "the loss is defined for; look at the outputs (lockstep predict)",
-                    settings.model.string(), log_value(logs.at("loss"))));
+                    model.model.string(), log_value(logs.at("loss"))));
   }
 }
 

@@ -55,20 +55,6 @@ Value choose(const OptionValue& given, const Choices<Value>& choices, const Choi
   refuse_word(given, given.value, names, join_words(names, "or"));
 }
 
-/// Of the last layer before the output that has an activation. Of what a layer merges, the first tensor counts.
-ActivationFunction last_activation(const Architecture& model, std::size_t output) {
-  const Architecture flat = model.flattened();
-  int call = flat.outputs().at(output);
-  while (true) {
-    const LayerCall& its = flat.calls()[call];
-    const Layer& layer = flat.layers()[its.layer].layer;
-    const std::optional<ActivationFunction> activation = activation_of(layer);
-    const bool passes = !activation || returns_input(layer) != ReturnsInput::never;
-    if (!passes || its.inputs.empty()) return activation.value_or(linear);
-    call = its.inputs.front();
-  }
-}
-
 /// Keras' losses by name take whatever an output gives for probabilities. Of a linear output that is hardly meant.
 bool gives_probabilities(ActivationFunction last) {
   return last == ActivationFunction::softmax || last == ActivationFunction::sigmoid ||
@@ -371,34 +357,6 @@ void warn_of_second_scale(const Options& options, const Architecture& model) {
                     "option out, unless Keras trains the model on inputs that are scaled before",
                     *options.input_scale, rescaling->name));
     return;
-  }
-}
-
-void warn_of_backends(const CompileOptions& options, const Architecture& model, bool clips_probabilities) {
-  const std::vector<OutputOptions> outputs = output_options(options, model);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const std::optional<Crossentropy> loss = crossentropy_of(outputs[i].loss);
-    if (!loss || loss->clips_probabilities || clips_probabilities) continue;
-    const ActivationFunction last = last_activation(model, i);
-    const bool is_of_logits = last == ActivationFunction::softmax || last == ActivationFunction::sigmoid;
-    const bool is_own = last == loss->probabilities_of;
-    std::string how;
-    if (is_of_logits && is_own && loss->from_logits) {
-      how = fmt::format(
-          "from the {0}'s input, as Keras does on TensorFlow; --clip-probabilities computes it from the "
-          "outputs, as Keras does on JAX and PyTorch",
-          keras_name(last));
-    } else if (is_of_logits && !is_own) {
-      how = fmt::format(
-          "from the outputs, as Keras does on JAX and PyTorch; on TensorFlow Keras computes it from the "
-          "{}'s input",
-          keras_name(last));
-    } else if (!is_own && !loss->from_logits && loss->takes_classes) {
-      how = "as Keras does on TensorFlow; --clip-probabilities computes it as Keras does on JAX and PyTorch";
-    }
-    if (how.empty()) continue;
-    log_warning(fmt::format("the model ends in {}, and its loss is {}{}: Lockstep computes it {}", keras_name(last),
-                            keras_name(outputs[i].loss), loss->from_logits ? " with from_logits=True" : "", how));
   }
 }
 

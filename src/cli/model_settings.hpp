@@ -58,9 +58,6 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
 /// Warns if --input-scale multiplies bytes that a Rescaling layer multiplies again.
 void warn_of_second_scale(const Options& options, const Architecture& model);
 
-/// Warns of crossentropies that Keras' backends compute differently of the model's outputs.
-void warn_of_backends(const CompileOptions& options, const Architecture& model, bool clips_probabilities);
-
 /// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (see --input-scale)"; empty if they are
 /// floats.
 [[nodiscard]] std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model);

@@ -5,6 +5,7 @@
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
+#include "cli/warn_of_backends.hpp"
 #include "core/log.hpp"
 #include "options/read_value.hpp"
 #include "training/parse_or_exit.hpp"
@@ -58,6 +59,12 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
       optimizer_option(settings.model),
       loss_option(settings.model),
       metrics_option(settings.model),
+      {.name = "train-steps",
+       .metavar = "N",
+       .help =
+           "optimizer steps to train instead of --epochs: one\nepoch, or as many as --steps-per-epoch makes of them",
+       .shown_default = "off",
+       .set = [&settings](const OptionValue& given) { settings.train_steps = read_whole(given, 1); }},
       {.name = "validation-split",
        .metavar = "X",
        .help = "fraction at the end of the training data, for validation",
@@ -141,6 +148,20 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
   for (const char* record : {"history.json", "report.html"}) require_writable(options.model_dir / record);
 }
 
+/// The epochs of --train-steps. Throws UsageError if they are not whole.
+void apply_train_steps(const TrainSettings& settings, Options& options) {
+  if (settings.train_steps == 0) return;
+  if (options.epochs != Options().epochs)
+    throw UsageError("--train-steps and --epochs both say how long to train; leave one of them out");
+  if (options.steps_per_epoch == 0) options.steps_per_epoch = settings.train_steps;
+  if (settings.train_steps % options.steps_per_epoch != 0) {
+    throw UsageError(
+        fmt::format("--train-steps is {}, which is no multiple of --steps-per-epoch, {}; change one of them",
+                    settings.train_steps, options.steps_per_epoch));
+  }
+  options.epochs = settings.train_steps / options.steps_per_epoch;
+}
+
 std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
   std::vector<Dataset*> datasets{&data.train};
   if (data.test.size() > 0) datasets.push_back(&data.test);
@@ -167,8 +188,9 @@ TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& co
 
 void train(std::span<const std::string> args) {
   TrainSettings settings;
-  const Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
-                                        {.sentence = "Trains a Keras model on all workers"});
+  Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
+                                  {.sentence = "Trains a Keras model on all workers"});
+  apply_train_steps(settings, options);
   require_model(settings.model, train_program);
   require_data_dir(options, train_program);
   if (settings.early_stopping_min_delta && !settings.early_stopping) {
@@ -188,7 +210,8 @@ void train(std::span<const std::string> args) {
   strategy.print("{}", describe(data, options, model.architecture()));
   if (strategy.is_chief()) {
     warn_of_second_scale(options, model.architecture());
-    warn_of_backends(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    warn_of_crossentropies(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    warn_of_repeated_rows(model.compile_options()->optimizer, model.architecture());
     if (made_one_hot) warn_of_one_hot();
   }
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);

@@ -17,6 +17,7 @@ struct TrainSettings {
   ModelSettings model;
   double validation_split = 0;
   int validation_freq = 1;            ///< in epochs
+  int train_steps = 0;                ///< optimizer steps instead of epochs; 0: as many as the epochs have
   std::string save_as;                ///< file name in the model directory; empty: see output_path()
   std::optional<int> early_stopping;  ///< patience in epochs
   std::optional<double> early_stopping_min_delta;

@@ -38,7 +38,7 @@ void choose_types(Graph& graph) {
   for (TensorSpec& tensor : graph.tensors) tensor.type = ElementType::bfloat16;
   for (const Operation& operation : graph.forward) {
     if (operation.kind == OperationKind::activity_penalty) graph.tensors[operation.output].type = ElementType::float32;
-    if (operation.kind != OperationKind::embedding && operation.kind != OperationKind::encode) continue;
+    if (!reads_indices(operation.kind)) continue;
     const int alias = graph.tensors[operation.input].alias;
     const int indices = alias >= 0 ? alias : operation.input;
     graph.tensors[indices].type = ElementType::float32;  // bfloat16 has too few digits for indices and bins

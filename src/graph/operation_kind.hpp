@@ -82,6 +82,11 @@ inline constexpr std::array operation_names{
 
 inline constexpr std::size_t num_operation_kinds = operation_names.size();
 
+/// Whether operations of this kind read numbers as indices, of which only some are valid, or as bins.
+[[nodiscard]] constexpr bool reads_indices(OperationKind kind) noexcept {
+  return kind == OperationKind::embedding || kind == OperationKind::encode;
+}
+
 /// The kind of work as which the step profile counts an operation.
 enum class WorkKind { input, forward, loss, backward, communication };
 

@@ -2,6 +2,7 @@
 #include "graph/output_options.hpp"
 
 #include "core/join_words.hpp"
+#include "layers/layer_registry.hpp"
 #include "metrics/metric_registry.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -76,6 +78,19 @@ std::vector<OutputOptions> output_options(const CompileOptions& options, const A
       complete(*list, model.output_shape(i).elements());
   }
   return outputs;
+}
+
+ActivationFunction last_activation(const Architecture& model, std::size_t output) {
+  const Architecture flat = model.flattened();
+  int call = flat.outputs().at(output);
+  while (true) {
+    const LayerCall& its = flat.calls()[call];
+    const Layer& layer = flat.layers()[its.layer].layer;
+    const std::optional<ActivationFunction> activation = activation_of(layer);
+    const bool passes = !activation || returns_input(layer) != ReturnsInput::never;
+    if (!passes || its.inputs.empty()) return activation.value_or(linear);
+    call = its.inputs.front();
+  }
 }
 
 }  // namespace lockstep

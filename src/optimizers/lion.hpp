@@ -28,6 +28,8 @@ struct OptimizerTraits<Lion> {
   static constexpr std::string_view class_name = "Lion";
   static constexpr std::string_view object_name = "lion";
 
+  static constexpr bool is_additive = true;
+
   static void fields(auto& visit, auto& lion) {
     visit.optional("beta_1", lion.beta_1, Interval{.min = 0, .max = 1, .includes_min = false});
     visit.optional("beta_2", lion.beta_2, zero_to_one);

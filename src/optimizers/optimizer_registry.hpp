@@ -73,6 +73,10 @@ void with_update_rule(const Optimizer& optimizer, std::uint64_t iteration, Visit
 /// "SGD", "adam", "adamw", "rmsprop": Keras' name of the object (not the class), the prefix of its variables' names.
 [[nodiscard]] std::string_view keras_instance_name(const Optimizer& optimizer) noexcept;
 
+/// Whether a row of an Embedding that occurs several times in a batch trains differently on Keras' backends: TensorFlow
+/// clips and squares the gradient of each occurrence, the others their sum.
+[[nodiscard]] bool depends_on_repeated_rows(const Optimizer& optimizer) noexcept;
+
 /// Visits the fields of any optimizer, including the common ones, in the order of Keras' files.
 template <typename T>
 void visit_fields(auto& visit, T& optimizer) {

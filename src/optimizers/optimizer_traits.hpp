@@ -39,6 +39,7 @@ struct StepTime {
 ///   update        the step's update rule: a struct, or a std::variant of structs where fields choose between several
 /// Optional:
 ///   decays_weights         the update rule takes care of weight_decay, and `fields` visits it
+///   is_additive            gradients that are added up before the rule or by it give the same weights
 ///   last_variable(o, t)    a number that Keras' files hold after the slots after t steps
 ///
 /// An update rule holds the step's scalars, computed in double precision and rounded to float. It declares `num_slots`

@@ -34,6 +34,16 @@ std::string_view keras_instance_name(const Optimizer& optimizer) noexcept {
   return std::visit([](const auto& options) { return TraitsOf<decltype(options)>::object_name; }, optimizer);
 }
 
+bool depends_on_repeated_rows(const Optimizer& optimizer) noexcept {
+  return std::visit(
+      [](const auto& options) {
+        if (options.gradient_accumulation_steps > 0) return false;  // TensorFlow adds them up, too
+        if (options.clipnorm > 0 || options.clipvalue > 0 || options.global_clipnorm > 0) return true;
+        return !requires { TraitsOf<decltype(options)>::is_additive; };
+      },
+      optimizer);
+}
+
 const LearningRate& learning_rate_of(const Optimizer& optimizer) noexcept {
   return std::visit([](const auto& options) -> const LearningRate& { return options.learning_rate; }, optimizer);
 }

@@ -34,6 +34,8 @@ struct OptimizerTraits<SGD> {
   static constexpr std::string_view class_name = "SGD";
   static constexpr std::string_view object_name = "SGD";
 
+  static constexpr bool is_additive = true;
+
   static void fields(auto& visit, auto& sgd) {
     visit.optional("momentum", sgd.momentum, zero_to_one);
     visit.optional("nesterov", sgd.nesterov);

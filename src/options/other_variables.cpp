@@ -24,13 +24,14 @@ constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Options of single programs.
-constexpr std::array<std::string_view, 37> program_options{"LOCKSTEP_BANDWIDTH",
+constexpr std::array<std::string_view, 39> program_options{"LOCKSTEP_BANDWIDTH",
                                                            "LOCKSTEP_BASE",
                                                            "LOCKSTEP_CSV_LOG",
                                                            "LOCKSTEP_DEPTH",
                                                            "LOCKSTEP_EARLY_STOPPING",
                                                            "LOCKSTEP_EARLY_STOPPING_MIN_DELTA",
                                                            "LOCKSTEP_EVAL_DIR",
+                                                           "LOCKSTEP_EVAL_STEPS",
                                                            "LOCKSTEP_EVAL_THROTTLE",
                                                            "LOCKSTEP_EXPORT",
                                                            "LOCKSTEP_EXPORTS_TO_KEEP",
@@ -59,6 +60,7 @@ constexpr std::array<std::string_view, 37> program_options{"LOCKSTEP_BANDWIDTH",
                                                            "LOCKSTEP_SAVE_AS",
                                                            "LOCKSTEP_SERVERS",
                                                            "LOCKSTEP_TENSORBOARD_DIR",
+                                                           "LOCKSTEP_TRAIN_STEPS",
                                                            "LOCKSTEP_VALIDATION_FREQ",
                                                            "LOCKSTEP_VALIDATION_SPLIT"};
 

@@ -61,9 +61,8 @@ class TrialData {
   TrialData(const Graph& graph, std::size_t num_examples) {
     RandomStream random(0, RandomPurpose::calibration, 0);
     const std::size_t pool = pool_batches * std::max<std::size_t>(num_examples, 1);
-    const bool holds_indices = std::ranges::any_of(graph.forward, [](const Operation& operation) {
-      return operation.kind == OperationKind::embedding;  // of which only 0 is certain
-    });
+    const bool holds_indices =  // of which only 0 is certain to be valid
+        std::ranges::any_of(graph.forward, [](const Operation& operation) { return reads_indices(operation.kind); });
     for (const GraphInput& input : graph.inputs) {
       const auto pixels = static_cast<std::size_t>(graph.tensors[input.tensor].elements());
       std::vector<std::uint8_t>& images = images_.emplace_back(pool * pixels);

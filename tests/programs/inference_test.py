@@ -26,6 +26,18 @@ class InferenceTest(ModelFileTest):
                              "--initial-weights", first, "--verbose", 0)
         self.assertEqual(with_loss.stdout, ended.stdout)
 
+    def test_a_part_of_the_test_set(self) -> None:
+        first = self.trained("first.keras")
+        lines = [self.use("evaluate", "--model", first, "--verbose", 0, "--global-batch-size", 16, *more).stdout
+                 for more in ((), ("--eval-steps", 3), ("--eval-steps", 1), ("--eval-steps", 2))]
+        self.assertEqual(lines[0], lines[1], "the third batch is the short last one")
+        self.data = self.scratch / "part.npz"
+        self.data.write_bytes(data_files.npz(test=16))
+        whole = self.use("evaluate", "--model", first, "--verbose", 0, "--input-scale", "1/255").stdout
+        self.assertEqual(whole, lines[2])
+        self.assertNotEqual(lines[3], lines[2])
+        self.assert_fails(self.use("evaluate", "--model", first, "--eval-steps", 0), USAGE, "--eval-steps is '0'")
+
     def test_predictions_are_a_numpy_array(self) -> None:
         first = self.trained("first.h5")
         for name, more in (("one", ()), ("two", ("--global-batch-size", 7))):

@@ -133,6 +133,19 @@ class TrainTest(ModelFileTest):
                 for mine, theirs in zip(self.losses(), whole, strict=True):
                     self.assertAlmostEqual(mine, theirs["loss"], delta=1e-4 * theirs["loss"])
 
+    def test_steps_instead_of_epochs(self) -> None:
+        fixed = ("--model", self.plain, *COMPILED)
+        self.succeed(*fixed, "--epochs", 3, "--steps-per-epoch", 4)
+        expected = (self.model / "model.h5").read_bytes()
+        self.succeed(*fixed, "--train-steps", 12, "--steps-per-epoch", 4)
+        self.assertEqual((self.model / "model.h5").read_bytes(), expected)
+        self.succeed(*fixed, "--train-steps", 12)
+        self.assertEqual((len(self.history()["epochs"]), self.history()["iteration"]), (1, 12))
+        refused = self.run_program(*fixed, "--train-steps", 10, "--steps-per-epoch", 4)
+        self.assert_fails(refused, USAGE, "--train-steps is 10, which is no multiple of --steps-per-epoch, 4")
+        refused = self.run_program(*fixed, "--train-steps", 10, "--epochs", 2)
+        self.assert_fails(refused, USAGE, "--train-steps and --epochs both")
+
     def test_validation_early_stopping_and_logs(self) -> None:
         csv, curves = self.scratch / "log.csv", self.scratch / "curves"
         ended = self.succeed("--model", self.plain, *COMPILED, "--epochs", 50, "--learning-rate", 1e-30, "--csv-log",

@@ -103,6 +103,23 @@ class QuickTest(WeightsTest):
                 if on_tensorflow == "keras":
                     self.assertIn("from_logits=True", found.reason)
 
+    def test_an_embedding_that_tensorflow_trains_differently_is_left_to_it(self) -> None:
+        for optimizer, trainable, on_tensorflow in (
+            (keras.optimizers.Adam(), True, "keras"),
+            (keras.optimizers.Adam(), False, "native"),
+            (keras.optimizers.Adam(gradient_accumulation_steps=2), True, "native"),
+            (keras.optimizers.SGD(momentum=0.9), True, "native"),
+            (keras.optimizers.SGD(clipnorm=1.0), True, "keras"),
+        ):
+            rows = keras.layers.Embedding(5, 3, trainable=trainable)
+            nested = keras.Sequential([keras.Input((6,), dtype="int32"), rows, keras.layers.Flatten()])
+            model = keras.Sequential([keras.Input((6,), dtype="int32"), nested, keras.layers.Dense(2)])
+            model.compile(optimizer, "mse")
+            self.assertEqual(lockstep.check(model).engine, "native")
+            with mock.patch.object(keras.backend, "backend", return_value="tensorflow"):
+                found = lockstep.check(model)
+            self.assertEqual(found.engine, on_tensorflow, found.reason)
+
     def test_targets_whose_sum_tensorflow_takes_for_1_are_left_to_it(self) -> None:
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "softmax")])
         for loss, targets, on_tensorflow in (
@@ -264,6 +281,18 @@ class FullTest(WeightsTest):
     def test_crossentropies_after_any_activation_as_the_backend(self) -> None:
         program = Path(__file__).parent / "programs" / "crossentropies.py"
         for backend, native in (("jax", 108), ("tensorflow", 33)):
+            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
+            command = [sys.executable, "-W", "ignore", str(program)]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+            with self.subTest(backend):
+                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+                self.assertEqual(len(re.findall(r"(?m)^native: ", done.stdout)), native, done.stdout)
+
+    def test_embeddings_of_repeated_rows_as_the_backend(self) -> None:
+        program = Path(__file__).parent / "programs" / "embeddings.py"
+        for backend, native in (("jax", 12), ("tensorflow", 3)):
             environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
             command = [sys.executable, "-W", "ignore", str(program)]
             done = subprocess.run(

@@ -111,6 +111,17 @@ TEST_CASE("the kernels of a plan can be timed without other ranks") {
   }
 }
 
+TEST_CASE("the kernels of layers that read indices are timed on valid ones") {
+  const auto backend = make_cpu_backend(1);
+  for (const OutputMode mode : {OutputMode::multi_hot, OutputMode::count}) {
+    const Sequential model{Input({6}), CategoryEncoding(11, {.output_mode = mode}), Dense(2)};
+    Graph graph = graph_of(model);
+    backend->lay_out(graph, 13);
+    const Plan plan = make_plan(std::move(graph));
+    CHECK(measure_kernels(*backend, plan, SGD{}, 13, 1, 1).size() == plan.training.size());
+  }
+}
+
 TEST_CASE("rows of an Embedding that no example reads are expected not to travel") {
   const Sequential model{Input({20}), Embedding(10000, 8), Flatten(), Dense(2)};
   Graph graph = graph_of(model);
