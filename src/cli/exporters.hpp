@@ -4,11 +4,14 @@
 
 #include "checkpoint/newest_model.hpp"
 #include "core/enum_names.hpp"
+#include "core/file_descriptor.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,10 +37,33 @@ struct EnumNames<Exporter> {
       {{Exporter::latest, "latest"}, {Exporter::best, "best"}, {Exporter::final, "final"}}};
 };
 
-/// Copies the model to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest number there has it. NUMBER is the
-/// version's time in milliseconds, or more if there is a higher one. The directory appears whole and durable. Removes
-/// the lowest numbers beyond those that are kept, and what an interrupted exporter has left. Does nothing if the
-/// exporter is not chosen. Throws IoError or std::filesystem::filesystem_error; the versions before then stay.
-void export_model(const ExportSettings& settings, Exporter exporter, const ModelVersion& version);
+/// The exported models of one job. The file .exports.json lists them, because other versions there are the user's.
+class Exports {
+ public:
+  /// Creates the directory, locks it and goes on from what an evaluator of the same job has exported. Without exporters
+  /// it does nothing. Throws PeerError if another evaluator exports there, UsageError if one of another job than that
+  /// in `model_directory` has, DataError if .exports.json is damaged, IoError.
+  Exports(ExportSettings settings, const std::filesystem::path& model_directory);
+
+  /// Copies the model to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest number there has it. NUMBER is the
+  /// version's time in milliseconds, or more if there is a higher one. The directory appears whole and durable. Removes
+  /// this job's lowest numbers beyond those that are kept, and what an interrupted exporter has left. Does nothing if
+  /// the exporter is not chosen. Throws IoError or std::filesystem::filesystem_error; the versions before then stay.
+  void add(Exporter exporter, const ModelVersion& version);
+
+ private:
+  using Numbers = std::vector<std::uint64_t>;
+
+  [[nodiscard]] std::filesystem::path file() const { return settings_.directory / ".exports.json"; }
+  void lock();
+  void read();
+  void write() const;
+  void remove_all_but_newest(Exporter exporter);
+
+  ExportSettings settings_;
+  std::string job_;  ///< where its model directory is, from this one: volumes are mounted at several paths
+  FileDescriptor lock_;
+  std::map<Exporter, Numbers> written_;  ///< ascending
+};
 
 }  // namespace lockstep

@@ -62,6 +62,7 @@ class Follower {
         evaluate_(evaluate),
         report_busy_(report_busy),
         log_(settings_.eval_dir, settings_.monitor),
+        exports_(settings_.exports, settings_.directory),
         job_(settings_.directory),
         last_news_(monotonic_seconds()),
         last_evaluation_(last_news_ - settings_.throttle) {}
@@ -82,6 +83,7 @@ class Follower {
   const std::function<Evaluation(const fs::path& file)>& evaluate_;
   const std::function<void()>& report_busy_;
   EvaluationLog log_;
+  Exports exports_;
   JobWatch job_;
   std::optional<ModelVersion> seen_;  ///< evaluated, or left out
   std::string damage_;                ///< why it was left out; empty: it was evaluated
@@ -130,16 +132,16 @@ void Follower::evaluate(const ModelVersion& version) {
             << std::endl;
   ModelVersion content = version;
   content.file = copy.file();
-  export_model(settings_.exports, Exporter::latest, content);
+  exports_.add(Exporter::latest, content);
   log_.add(version, found, copy.file());
-  if (const std::optional<ModelVersion> best = log_.best()) export_model(settings_.exports, Exporter::best, *best);
+  if (const std::optional<ModelVersion> best = log_.best()) exports_.add(Exporter::best, *best);
   damage_.clear();
   seen_ = version;
 }
 
 /// Exits with 0 only if the job's last model was evaluated.
 Follower::Next Follower::end(const std::optional<ModelVersion>& last) {
-  if (last && damage_.empty()) export_model(settings_.exports, Exporter::final, *last);
+  if (last && damage_.empty()) exports_.add(Exporter::final, *last);
   return Next::end;
 }
 

@@ -172,7 +172,10 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
 /// The tasks of a job with parameter servers find each other themselves, and the launcher supervises its own one.
 void supervise_one_task(LaunchOptions& options) {
   LauncherOptions& launcher = options.launcher;
-  launcher.cluster = {};
+  if (!launcher.cluster.tasks.empty()) {
+    const Task own = launcher.cluster.own_task();
+    launcher.cluster = {.tasks = {{own.type, own.index, {"127.0.0.1", 0}}}, .rank = 0, .warnings = {}};
+  }
   launcher.trainers_are_tasks = true;
   const SupervisionTimeouts& timeouts = launcher.rendezvous.timeouts;
   launcher.environment["LOCKSTEP_RENDEZVOUS_TIMEOUT"] = fmt::format("{}", timeouts.rendezvous_timeout);

@@ -3,6 +3,7 @@
 
 #include "core/clock.hpp"
 #include "core/file_descriptor.hpp"
+#include "core/lower_case.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -54,6 +55,21 @@ std::string_view method_of(evhttp_request* request) {
     case EVHTTP_REQ_POST: return "POST";
     default: return "";
   }
+}
+
+/// What makes a request ambiguous or unreadable, whatever its path. libevent takes the first of several lengths, and a
+/// proxy before it perhaps the last.
+std::optional<RestReply> refuse_form(evhttp_request* request) {
+  const char* length = nullptr;
+  const evkeyvalq* const headers = evhttp_request_get_input_headers(request);
+  for (const evkeyval* header = headers->tqh_first; header != nullptr; header = header->next.tqe_next) {
+    const std::string name = lower_case(header->key);
+    if (name == "content-length" && std::exchange(length, header->value) != nullptr)
+      return RestReply{.code = 400, .body = "{\"error\":\"the request has several Content-Length headers\"}\n"};
+    if (name == "content-encoding" && lower_case(header->value) != "identity")
+      return RestReply{.code = 415, .body = "{\"error\":\"the body is encoded; send it without Content-Encoding\"}\n"};
+  }
+  return std::nullopt;
 }
 
 std::string_view client_of(evhttp_connection* connection) {
@@ -172,12 +188,17 @@ struct HttpServer::State {
   }
 
   void handle(evhttp_request* request) {
-    const char* const path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
     const std::uint64_t number = ++last_request;
     unanswered.emplace(number, request);
     evhttp_connection* const connection = evhttp_request_get_connection(request);
     evhttp_connection_set_closecb(connection, on_close, this);
     connections.begin_reply(descriptor_of(connection));
+    if (const std::optional<RestReply> refusal = refuse_form(request)) {
+      evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");  // what follows is unsure
+      finish(number, *refusal);
+      return;
+    }
+    const char* const path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
     const Answer answer = [number, box = mailbox](RestReply reply) {
       {
         const std::lock_guard guard(box->mutex);
@@ -233,7 +254,9 @@ HttpServer::HttpServer(const Socket& listener, Handler handler, const HttpLimits
   evhttp_set_max_headers_size(http, 16 << 10);
   evhttp_set_timeout(http, static_cast<int>(std::ceil(limits.connections.request_seconds)));
   evhttp_set_bevcb(http, State::on_accept, state_.get());
-  evhttp_set_allowed_methods(http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST);
+  // The handler refuses others in its own form.
+  evhttp_set_allowed_methods(http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
+                                       EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE | EVHTTP_REQ_PATCH);
   evhttp_set_gencb(http, State::on_request, state_.get());
   event_add(state_->woken.get(), nullptr);
   const timeval second{.tv_sec = 1, .tv_usec = 0};

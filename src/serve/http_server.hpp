@@ -15,8 +15,8 @@
 namespace lockstep {
 
 struct RestRequest {
-  std::string_view method;
-  std::string_view path;  ///< without the query
+  std::string_view method;  ///< GET, HEAD or POST; empty: another one
+  std::string_view path;    ///< without the query
   std::string_view body;
   std::string_view client = {};                  ///< its address
   const ConnectionTable* connections = nullptr;  ///< of the server

@@ -145,11 +145,20 @@ void append_example(std::string& text, const ExampleValues& outputs, const Model
   if (is_object) text += '}';
 }
 
+json parse_body(std::string_view body) {
+  try {
+    return json::parse(body);
+  } catch (const json::out_of_range&) {
+    throw DataError("the body has a number that is too large");
+  } catch (const json::exception&) {
+    throw DataError("the body is not JSON");
+  }
+}
+
 }  // namespace
 
 PredictRequest parse_predict_request(std::string_view body, const ModelSignature& signature) {
-  const json parsed = json::parse(body, nullptr, false);
-  if (parsed.is_discarded()) throw DataError("the body is not JSON");
+  const json parsed = parse_body(body);
   if (!parsed.is_object()) throw DataError(R"(the body must be a JSON object with "instances" or "inputs")");
   for (const auto& [key, value] : parsed.items()) {
     if (key == "instances" || key == "inputs") continue;

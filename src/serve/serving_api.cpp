@@ -27,6 +27,8 @@ RestReply reply_with(const json& body, int code = 200) {
 
 RestReply failure(int code, const std::string& sentence) { return reply_with({{"error", sentence}}, code); }
 
+bool reads(const RestRequest& request) { return request.method == "GET" || request.method == "HEAD"; }
+
 RestReply not_allowed(std::string_view methods) {
   return failure(405, fmt::format("this path takes {} only", methods));
 }
@@ -92,7 +94,7 @@ std::optional<RestReply> ServingApi::handle(const RestRequest& request, const Ht
   const bool is_known =
       request.path == "/" || request.path == "/model" || request.path == "/healthz" || request.path == "/metrics";
   if (!is_known) return failure(404, "there is no such path; the model is at /v1/models/" + name_);
-  if (request.method == "POST") return not_allowed("GET");
+  if (!reads(request)) return not_allowed("GET");
   const ServedState state = state_.get();
   if (request.path == "/") return RestReply{.type = "text/html; charset=utf-8", .body = std::string(page_text())};
   if (request.path == "/model") return reply_with(description_of(name_, state));
@@ -121,7 +123,7 @@ std::optional<RestReply> ServingApi::handle_model(const RestRequest& request, co
   }
   if (path == ":classify" || path == ":regress") return failure(501, "only :predict is served");
   if (!path.empty() && path != "/metadata") return failure(404, "there is no such path below the model");
-  if (request.method == "POST") return not_allowed("GET");
+  if (!reads(request)) return not_allowed("GET");
   return reply_with(path.empty() ? status_of(*state.model) : metadata_of(name_, *state.model));
 }
 

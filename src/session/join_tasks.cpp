@@ -36,8 +36,15 @@ void check(const Options& options, const Environment& environment) {
   }
 }
 
-/// Whoever wants another kind of training does not get it silently.
-void require_no_server_options(const Options& options) {
+/// Whoever wants another kind of training does not get it silently: a launcher that knows of parameter servers gives
+/// each trainer a world of its own, in which each would train alone.
+void require_no_servers(const Options& options, const Environment& environment) {
+  if (environment.contains("LOCKSTEP_CONTROL_FD") && has_parameter_servers(environment)) {
+    throw UsageError(
+        "lockstep launch was told of parameter servers (LOCKSTEP_STRATEGY), but this program does not use them; give "
+        "it "
+        "--strategy parameter-server, or launch it without the variable (lockstep evaluate and predict have none)");
+  }
   const auto refuse = [](const std::string& option) {
     throw UsageError(option + " is for parameter servers; add --strategy parameter-server, or leave it out");
   };
@@ -84,7 +91,7 @@ UpdatePolicy update_policy(const Options& options, std::size_t workers, bool has
 std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment& environment,
                                       const std::function<void()>& report_busy) {
   if (options.strategy != StrategyKind::parameter_server) {
-    require_no_server_options(options);
+    require_no_servers(options, environment);
     return nullptr;
   }
   check(options, environment);

@@ -267,6 +267,8 @@ RunContext::~RunContext() {
     try {
       begin_service();
       tasks_->finish();
+      launcher_.report_finished();  // nobody waits for a successor of this process any more
+      tasks_->say_goodbye();
     } catch (const Error& error) {
       World::end_with_error(static_cast<int>(error.code()), error.what());
     }

@@ -2,6 +2,7 @@
 #include "session/serve_parameters.hpp"
 
 #include "collective/parameter_server/server_communicator.hpp"
+#include "core/fault_point.hpp"
 #include "core/log.hpp"
 #include "session/compiled_model.hpp"
 
@@ -43,7 +44,9 @@ void serve_parameters(RunContext& run_context) {
     if (next == nullptr) break;
     make_step(*next);
   }
+  if (tasks.code() == 0) run_context.launcher().report_finished();
   tasks.see_workers_off();
+  fault_point("finished");
   World::end_together(tasks.code());
 }
 

@@ -101,7 +101,7 @@ class FollowTest(ModelFileTest):
         ended = self.follow("--export", "final", *BRIEFLY).end()
         self.assert_fails(ended, TEMPORARY, "holds no record of a job", "nothing tells whether", "best loss")
         self.assertTrue((self.model / "eval" / "best.keras").exists())
-        self.assertFalse((self.model / "export").exists())
+        self.assertEqual(list((self.model / "export").glob("*/*")), [])
 
     def test_a_record_that_cannot_be_read_ends_no_job(self) -> None:
         made = self.trained("model.keras")
@@ -129,7 +129,7 @@ class FollowTest(ModelFileTest):
         self.record()
         with self.held():
             self.assert_says(follower, "still waiting for news")
-            self.assertFalse((self.model / "export").exists())
+            self.assertEqual(list((self.model / "export").glob("*/*")), [])
             self.put_model(second)
             self.record(has_finished=True, model="model.keras")
         ended = follower.end()
@@ -245,23 +245,60 @@ class FollowTest(ModelFileTest):
         made = self.trained("model.keras")
         self.model = made.parent
         best = self.model / "export" / "best"
-        for number in (1, 2, 3):
-            (best / str(number)).mkdir(parents=True)
-            (best / str(number) / "model.keras").write_bytes(b"a version")
-        for number in (4, 5, 6, 9999999999999):
-            (best / str(number)).mkdir()
-        (best / ".exporting-7").mkdir()
-        (best / "4" / ".model.keras.0123abcd.tmp").touch()
-        self.follow_to_end("--export", "best", "--exports-to-keep", 4)
+        (best / ".exporting-7").mkdir(parents=True)
+        self.follow_to_end("--export", "best")
         version = str(made.stat().st_mtime_ns // 1_000_000)
-        self.assertEqual(sorted(path.name for path in best.iterdir()), sorted(["1", "2", "3", version]))
+        self.assertEqual([path.name for path in best.iterdir()], [version])
+
+    def test_versions_of_others_stay(self) -> None:
+        made = self.trained("model.keras")
+        self.model = made.parent
+        latest = self.model / "export" / "latest"
+        for number in (1, 2):
+            (latest / str(number)).mkdir(parents=True)
+            (latest / str(number) / "saved_model.pb").touch()
+        (latest / "3").mkdir()
+        versions = []
+        for _ in range(2):
+            os.utime(made)
+            versions.append(str(made.stat().st_mtime_ns // 1_000_000))
+            self.follow_to_end("--export", "latest", "--exports-to-keep", 1)
+        self.assertEqual(sorted(path.name for path in latest.iterdir()), sorted(["1", "2", "3", versions[-1]]))
+        highest = latest / str(2**64 - 1)
+        highest.mkdir()
+        os.utime(made)
+        ended = self.follow("--export", "latest", *BRIEFLY).end()
+        self.assertEqual(ended.code, IO, str(ended))
+        self.assertIn(f"{highest} has the highest number that there is", ended.stderr)
+        self.assertTrue((latest / versions[-1] / "model.keras").exists())
+
+    def test_exports_are_one_job_s_and_one_evaluator_s(self) -> None:
+        """All of it is told before the first model is evaluated."""
+        self.model = self.trained("model.keras").parent
+        there = ("--export", "best", "--export-dir", self.scratch / "there")
+        self.follow_to_end(*there)
+        before = sorted((self.scratch / "there" / "best").iterdir())
+        other, self.model = self.model, self.scratch / "other"
+        self.model.mkdir()
+        ended = self.follow(*there, "--exports-to-keep", 1, *BRIEFLY).end()
+        self.assert_fails(ended, USAGE, f"holds models of the job in {other}", "another --export-dir")
+        self.assertEqual(sorted((self.scratch / "there" / "best").iterdir()), before)
+        ended = self.follow("--export", "final", "--export-dir", "/proc/x", *BRIEFLY).end()
+        self.assertEqual(ended.code, IO, str(ended))
+        with (self.scratch / "there" / ".evaluator.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.model = other
+            ended = self.follow(*there, "--eval-dir", self.scratch / "eval", *BRIEFLY).end()
+            self.assert_fails(ended, TEMPORARY, "another evaluator exports to")
+        (self.scratch / "there" / ".exports.json").write_text("{")
+        self.assert_fails(self.follow(*there, *BRIEFLY).end(), DATA, ".exports.json is damaged")
 
     def test_an_export_that_failed_is_made_up_for(self) -> None:
         """By the same evaluator, and by the next one."""
         made = self.trained("model.keras")
         self.model = made.parent
         exported = self.model / "export"
-        fault = {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(exported),
+        fault = {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(exported / "best"),
                  "LOCKSTEP_TEST_FAULT": f"1 {errno.EIO}", "LOCKSTEP_TEST_FAULT_CALL": "rename"}
         ended = self.follow_to_end("--export", "best,final", **fault,
                                    LOCKSTEP_TEST_FAULT_ONCE=str(self.scratch / "once"))

@@ -193,6 +193,50 @@ class ParameterServersTest(WithServers):
         self.leave(*LEAVING)
         self.assert_same_model(whole)
 
+    def test_a_task_that_is_killed_when_the_job_is_over(self) -> None:
+        """Nobody could meet its successor."""
+        start = self.mirrored(1, *SHORT)
+        faulty = program("lockstep_with_faults")
+        for victim in range(3):
+            self.workers, self.ports = 2, free_ports(3)
+            self.model = self.scratch / f"model{victim}"
+            for index in range(3):
+                fault = {"LOCKSTEP_TEST_FAULT_POINT": f"finished 1 kill {self.scratch / f'marker{victim}'}",
+                         "LOCKSTEP_TEST_RANK": "0"}
+                command = [faulty, "launch", "--", faulty, *self.train(start, self.model, *SERVERS, *SHORT)[1:]]
+                self.started[index] = Running(command, self.cwd, {
+                    "TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"} | (fault if index == victim else {}))
+            ended = self.succeeded()
+            self.assertTrue((self.scratch / f"marker{victim}").exists(), ended[victim])
+            self.assertNotIn("restart", "".join(one.stderr for one in ended))
+
+    def test_a_stopped_pmix_server_is_detected_from_its_start(self) -> None:
+        """Before there is a trainer, too."""
+        self.workers, self.ports = 1, free_ports(2)
+        options = ["--stall-timeout", "1", "--max-restarts", "3", "--", *self.command(*SERVERS, *SHORT)]
+        for index in (0, 1):
+            self.started[index] = Running([program("lockstep"), "launch", *options], self.cwd, {
+                "TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
+        launcher = self.started[1].process.pid
+        listed = Path(f"/proc/{launcher}/task/{launcher}/children")
+        self.assertTrue(eventually(lambda: bool(listed.read_text()), 10, 0))
+        os.kill(int(listed.read_text().split()[0]), signal.SIGSTOP)
+        ended = self.assert_ended_with_restarts()
+        self.assertIn("ps 0: the PMIx server was stopped (SIGSTOP)", ended[1].stderr)
+
+    def test_a_launcher_that_knows_of_servers_runs_no_other_program(self) -> None:
+        """Each task would train alone."""
+        self.workers, self.ports = 2, free_ports(3)
+        start = self.mirrored(1, *SHORT)
+        train = self.train(start, self.model, *SHORT)
+        evaluate = [program("lockstep"), "evaluate", "--data-dir", str(self.data), "--model", str(start)]
+        for command in (["sh", "-c", 'exec "$@" --strategy=mirrored', "sh", *train], evaluate):
+            ended = Running([program("lockstep"), "launch", "--", *command], self.cwd, {
+                "TF_CONFIG": self.tf_config(0), "LOCKSTEP_STRATEGY": "parameter-server",
+                "LOCKSTEP_JOB_TOKEN": "a secret"}).end()
+            self.assertEqual(ended.code, USAGE, str(ended))
+            self.assertIn("told of parameter servers (LOCKSTEP_STRATEGY), but this program does not use them", ended.stderr)
+
     def test_tasks_that_disagree(self) -> None:
         self.workers, self.ports = 2, free_ports(3)
         for index in range(3):

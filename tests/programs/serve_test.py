@@ -127,7 +127,19 @@ class ServeTest(ServerTest):
             self.assertIn(says, reply["error"])
         self.assertEqual(ask(port, "{}", "/v1/models/other:predict")[0], 404)
         self.assertEqual(ask(port, "{}", "/v1/models/model/../../../etc/passwd")[0], 404)
-        for raw, code in ((b"nonsense\r\n\r\n", 400), (b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+        predict = b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 2\r\n"
+        for raw, code, says in (
+            (b"DELETE / HTTP/1.1\r\nHost: a\r\n\r\n", 405, b"this path takes GET only"),
+            (b"PUT /v1/models/model HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405, b"this path takes GET only"),
+            (predict + b"content-length: 1\r\n\r\n{}", 400, b"several Content-Length headers"),
+            (predict + b"Content-Encoding: gzip\r\n\r\n{}", 415, b"without Content-Encoding"),
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.sendall(raw)
+                reply = client.recv(1000)
+                self.assertEqual(int(reply.split()[1]), code, reply)
+                self.assertIn(says, reply)
+        for raw, code in ((b"nonsense\r\n\r\n", 400),
                           (b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
                           (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", 400)):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as client:

@@ -139,23 +139,20 @@ ClusterSpec TaskTable::spec(const TaskName& own, std::vector<std::string> warnin
       spec.tasks.push_back({type, index, address});
     }
   }
-  for (const std::string type : {"ps", "evaluator"}) {
-    const auto job = jobs_.find(type);
-    if (job == jobs_.end() || job->second.empty()) continue;
-    if (type == "ps" && servers == ParameterServers::take_part) {
-      for (const auto& [index, address] : job->second) {
-        if (own == TaskName(type, index)) spec.server = spec.servers.size();
-        spec.servers.push_back({TaskType::ps, index, address});
-      }
-      continue;
-    }
-    spec.warnings.push_back(
-        fmt::format("{} lists tasks of type '{}', which is not supported{}; they do not take part in training", source_,
-                    type, type == "ps" ? " without --strategy parameter-server" : ""));
-  }
+  const auto job = jobs_.find("ps");
+  const Job listed = job == jobs_.end() ? Job() : job->second;
   if (servers == ParameterServers::take_part) {
+    for (const auto& [index, address] : listed) {
+      if (own == TaskName("ps", index)) spec.server = spec.servers.size();
+      spec.servers.push_back({TaskType::ps, index, address});
+    }
     if (spec.servers.empty()) refuse("'s cluster lists no ps, but --strategy parameter-server needs one; add it");
     if (spec.tasks.empty()) refuse("'s cluster lists no worker; add one");
+  } else if (!listed.empty()) {
+    spec.warnings.push_back(
+        source_ +
+        " lists tasks of type 'ps', which is not supported without --strategy parameter-server; they "
+        "do not take part in training");
   }
   return spec;
 }

@@ -134,7 +134,8 @@ void Launcher::wait() {
   rendezvous_.collect(polled);
   if (status_) status_->collect(polled);
   int timeout = rendezvous_.timeout_ms();
-  for (const Deadline& deadline : {kill_at_, leave_by_}) {
+  const Deadline check_at = looks_for_stopped_processes() ? next_stop_check_ : Deadline::never();
+  for (const Deadline& deadline : {kill_at_, leave_by_, check_at}) {
     if (const int left = deadline.poll_timeout(); left >= 0) timeout = std::min(timeout, left);
   }
   if (poll_all(polled, timeout) < 0) {
@@ -234,6 +235,7 @@ void Launcher::act(const StartPmixServer& action) {
       job.tcp_ports = mpi_ports_.last - mpi_ports_.first + 1;
     }
     server_ = std::make_unique<PmixProcess>(own_program, job);
+    next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
   } catch (const Error& error) {
     member.failed(error.what());
   }

@@ -57,6 +57,7 @@ class Launcher {
   void take_signals();
   void take_pmix_events();
   void take_reports();
+  [[nodiscard]] bool looks_for_stopped_processes() const { return !is_ending_ && timeouts_.stall_timeout > 0; }
   void check_for_stopped_processes();
   void reap_trainers();
   void finish_ending();
@@ -102,7 +103,7 @@ class Launcher {
   std::uint64_t oom_kills_ = 0;  ///< of this container, before the last one that was told
   bool is_ending_ = false;
   bool has_trained_ = false;                      ///< a local trainer has begun a step in this generation
-  Deadline next_stop_check_ = Deadline::never();  ///< for trainers stopped by SIGSTOP
+  Deadline next_stop_check_ = Deadline::never();  ///< for processes stopped by SIGSTOP
   std::map<std::string, Deadline> stopped_;       ///< names of stopped processes, and when they count as lost
   Deadline kill_at_ = Deadline::never();
   Deadline report_unkillable_at_ = Deadline::never();

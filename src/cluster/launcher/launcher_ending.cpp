@@ -48,7 +48,7 @@ bool is_unread() {
 /// Detects processes stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
 /// --busy-timeout, as does a stopped PMIx server, for which trainers wait when they end.
 void Launcher::check_for_stopped_processes() {
-  if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
+  if (!looks_for_stopped_processes() || !next_stop_check_.passed()) return;
   next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
   std::vector<std::pair<std::string, pid_t>> processes;
   for (const auto& [rank, trainer] : trainers_)

@@ -165,7 +165,8 @@ std::optional<ProcessExit> TrainerProcess::reap() {
 }
 
 ProcessExit TrainerProcess::judge(int status, bool is_wrapper) {
-  if (has_finished_ && !is_wrapper) return {};  // whatever ended it after that
+  // Code after the training may fail, but a signal takes nothing from a training that is complete.
+  if (has_finished_ && !is_wrapper && (WIFSIGNALED(status) || WEXITSTATUS(status) == 0)) return {};
   if (WIFSIGNALED(status)) return {0, WTERMSIG(status), error_, is_wrapper};
   int code = WEXITSTATUS(status);
   if (code == 0 && was_told_to_end_) {

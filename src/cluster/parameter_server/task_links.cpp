@@ -128,7 +128,9 @@ void TaskLinks::connect_all() {
     if (is_ready_ && are_others_ready && are_all_connected()) break;
     if (deadline.passed()) {
       throw PeerError(
-          fmt::format("timed out after {} (--rendezvous-timeout) waiting for {}; start it or check its address",
+          fmt::format("timed out after {} (--rendezvous-timeout) waiting for {}; start it with --strategy "
+                      "parameter-server, or check its "
+                      "address",
                       format_seconds(options_.rendezvous_timeout), describe_missing()));
     }
     if (report_at.passed()) {

@@ -375,6 +375,7 @@ void Coordinator::finish_at_once(double now) { finish(0, "", now); }
 
 std::string Coordinator::describe_member(std::size_t member, std::optional<std::uint64_t> rank) const {
   const std::string& name = slots_.at(member).name;
+  if (placement_.ranks.size() == 1) return name;
   if (rank) return fmt::format("{} (rank {})", name, *rank);
   const std::vector<std::uint64_t> ranks = placement_.ranks_of_member(member);
   if (ranks.empty()) return name;

@@ -62,16 +62,19 @@ struct ConnectedProcess {
   pid_t id;
 };
 
-/// The launcher sees the exit code of a script around this process, and cannot tell a process that has finished from
-/// one that answers SIGTERM by exiting with 0.
-void report_finished(int code, void* argument) {
-  const std::unique_ptr<ConnectedProcess> process(static_cast<ConnectedProcess*>(argument));
-  if (code != 0 || getpid() != process->id) return;
+void send_training_done(int descriptor) {
   const std::string bytes = to_datagram(TrainingDone{});
   constexpr int patience_ms = 1000;
-  pollfd entry{process->descriptor, POLLOUT, 0};
+  pollfd entry{descriptor, POLLOUT, 0};
   (void)poll(&entry, 1, patience_ms);
-  (void)send(process->descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)send(descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/// The launcher sees the exit code of a script around this process, and cannot tell a process that has finished from
+/// one that answers SIGTERM by exiting with 0.
+void report_exit(int code, void* argument) {
+  const std::unique_ptr<ConnectedProcess> process(static_cast<ConnectedProcess*>(argument));
+  if (code == 0 && getpid() == process->id) send_training_done(process->descriptor);
 }
 
 }  // namespace
@@ -84,7 +87,7 @@ LauncherConnection::LauncherConnection()
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
   print_stack_on_request();
   auto process = std::make_unique<ConnectedProcess>(ConnectedProcess{descriptor_, getpid()});
-  if (on_exit(report_finished, process.get()) == 0) static_cast<void>(process.release());
+  if (on_exit(report_exit, process.get()) == 0) static_cast<void>(process.release());
   progress_.report_starting();
   std::thread([descriptor = descriptor_, request = request_]() {
     listen_to(descriptor, *request);
@@ -115,6 +118,10 @@ std::string LauncherConnection::launcher_process() const {
   socklen_t size = sizeof creator;
   if (getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &creator, &size) != 0 || creator.pid <= 0) return "unknown";
   return process_identity(creator.pid);
+}
+
+void LauncherConnection::report_finished() const noexcept {
+  if (is_active()) send_training_done(descriptor_);
 }
 
 void LauncherConnection::report_error(const std::string& message) noexcept {

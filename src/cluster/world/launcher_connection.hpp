@@ -25,6 +25,10 @@ class LauncherConnection {
   /// Reports progress to the launcher; use it from the training thread.
   [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
 
+  /// Tells the launcher that the job's work is complete, so that it starts nothing again if a signal ends this process
+  /// before it exits with 0. Does nothing without a launcher.
+  void report_finished() const noexcept;
+
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
 

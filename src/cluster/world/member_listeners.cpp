@@ -40,15 +40,16 @@ int filter_listener(int socket) {
 }  // namespace
 
 void filter_remaining_listeners() {
+  int first_error = 0;
   for (const int listener : own_tcp_listeners()) {
     if (has_filter(listener).value_or(false)) continue;
-    if (const int error = filter_listener(listener); error != 0) {
-      log_warning(fmt::format(
-          "cannot close MPI's ports to unauthenticated peers ({}), any of which can block this rank; let only "
-          "the job's hosts reach them",
-          std::generic_category().message(error)));
-    }
+    if (const int error = filter_listener(listener); first_error == 0) first_error = error;
   }
+  if (first_error == 0) return;
+  log_warning(
+      fmt::format("cannot close MPI's ports to unauthenticated peers ({}), any of which can block this rank; let only "
+                  "the job's hosts reach them",
+                  std::generic_category().message(first_error)));
 }
 
 }  // namespace lockstep

@@ -110,7 +110,8 @@ void TaskGroup::take_part(std::size_t task, Contribution&& part) {
 
 void TaskGroup::forget(std::size_t task, const std::string& why) {
   const auto& goodbye = links_->goodbye_of(task);
-  if (!goodbye || !goodbye->message.empty()) {
+  const bool ends_the_job = goodbye && goodbye->code != temporary && !links_->has_returned(task);
+  if (!ends_the_job && (!goodbye || !goodbye->message.empty())) {
     log_warning(fmt::format("lost {}: {}; the other workers train on, and wait for it at the end of the round",
                             name_of(task), goodbye ? goodbye->message : why));
   }
@@ -150,8 +151,9 @@ void TaskGroup::begin_service() {
 void TaskGroup::finish() {
   static_cast<void>(exchange(Among::end, "", "the end of the job"));
   is_over_ = true;
-  links_->say_goodbye({0, ""});  // another server may hear of the end later than that this task is gone
 }
+
+void TaskGroup::say_goodbye() { links_->say_goodbye({0, ""}); }
 
 void TaskGroup::set_over() {
   is_over_ = true;

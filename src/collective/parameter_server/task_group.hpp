@@ -72,6 +72,8 @@ class TaskGroup {
 
   /// Collective among the workers: the job is over, and all tasks may end.
   void finish();
+  /// After finish(). Else a server could hear that this task is gone before it hears of the end.
+  void say_goodbye();
   /// On a server: the workers have ended, or the job is over.
   [[nodiscard]] bool is_over() const;
   /// On a server, at the end: waits until each worker knows that the job is over. One that was lost before it could

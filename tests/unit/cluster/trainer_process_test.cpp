@@ -226,7 +226,9 @@ TEST_CASE("a child that is told to end has not finished, whatever its exit code"
   CHECK(end_of(said(TrainingDone{})).code == 75);
 }
 
-TEST_CASE("a child that told that it has finished has, whatever ends it") {
+TEST_CASE("a child that told that it has finished has, whatever signal ends it") {
+  TrainerProcess failing = shell(said(Progress{}) + said(TrainingDone{}) + "exit 3");
+  CHECK(wait_for_end(failing).code == 3);
   const Note note;
   TrainerProcess child =
       shell(said(Progress{}) + said(TrainingDone{}) + "echo > " + note.path() + "\nwhile :; do :; done");

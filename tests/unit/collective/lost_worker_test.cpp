@@ -156,6 +156,7 @@ TEST_CASE("a worker that was lost at the very end learns that the job is over") 
     const auto [links, group] = join(0);
     group->begin_service();
     group->finish();
+    group->say_goodbye();
   });
   {
     const auto [links, group] = join(1);
