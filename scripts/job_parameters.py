@@ -131,6 +131,10 @@ RULES: dict[str, Rule] = {
     "command": texts(_anything, 'a list of strings, such as ["python", "/scripts/train.py"]'),
     "script_config_map": matching(_claim, 'the name of a ConfigMap, or ""', may_be_empty=True),
     "cmdline_args": texts(_anything, 'a list of strings, such as ["--learning-rate", "0.1"]'),
+    "serve_args": texts(_anything, 'a list of strings, such as ["--max-rate", "100"]'),
+    "serve_model": matching(
+        re.compile(r"(?!.*\.\.)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*"), 'a path below model_checkpoint_dir, such as "export/best", or ""', True
+    ),
     "evaluator_args": texts(_anything, 'a list of strings, such as ["--monitor", "accuracy"]'),
     "epochs": number(0),
     "batch_size": number(0),

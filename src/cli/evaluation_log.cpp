@@ -171,6 +171,14 @@ void EvaluationLog::add(const ModelVersion& version, const Evaluation& evaluatio
   events_->flush();
 }
 
+Logs EvaluationLog::scores_of(const Json& entry) {
+  Logs scores;
+  for (const auto& [name, value] : entry.items()) {
+    if (value.is_number() && name != "written" && name != "iteration") scores[name] = value.get<double>();
+  }
+  return scores;
+}
+
 std::string EvaluationLog::describe_best() const {
   return fmt::format("best {} {:.4f}, {}", monitor_, best_.is_null() ? std::nan("") : best_.at(monitor_).get<double>(),
                      best_.is_null() ? "none" : best_.at("file").get<std::string>());

@@ -41,6 +41,10 @@ class EvaluationLog {
   /// The best model, with the time of the file that was evaluated; none without one.
   [[nodiscard]] std::optional<ModelVersion> best() const;
 
+  /// Loss and metrics of the best model, and of the one that was evaluated last; empty without one.
+  [[nodiscard]] Logs best_scores() const { return scores_of(best_); }
+  [[nodiscard]] Logs last_scores() const { return evaluations_.empty() ? Logs() : scores_of(evaluations_.back()); }
+
   [[nodiscard]] std::size_t size() const noexcept { return evaluations_.size(); }
   [[nodiscard]] std::string describe_best() const;
 
@@ -52,6 +56,7 @@ class EvaluationLog {
   void lock();
   void read(std::istream& stream);
   void finish_last() const;
+  [[nodiscard]] static Logs scores_of(const Json& entry);
   [[nodiscard]] bool is_better(double value, bool is_upward) const;
 
   std::filesystem::path directory_;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -45,6 +46,13 @@ void set_time(const fs::path& file, std::uint64_t time_ms) {
   const std::chrono::sys_time<std::chrono::milliseconds> time{std::chrono::milliseconds(time_ms)};
   std::error_code unknown;  // of a volume that sets times itself
   fs::last_write_time(file, std::chrono::time_point_cast<file_clock::duration>(file_clock::from_sys(time)), unknown);
+}
+
+/// As in an evaluator's evaluation.json.
+Json to_json(const Logs& scores) {
+  Json written = Json::object();
+  for (const auto& [name, value] : scores) written[name] = std::isfinite(value) ? Json(value) : Json();
+  return written;
 }
 
 /// Removes the temporary directories of exporters that were interrupted.
@@ -133,7 +141,7 @@ void Exports::remove_all_but_newest(Exporter exporter) {
   write();
 }
 
-void Exports::add(Exporter exporter, const ModelVersion& version) {
+void Exports::add(Exporter exporter, const ModelVersion& version, const Logs& scores) {
   if (std::ranges::find(settings_.exporters, exporter) == settings_.exporters.end()) return;
   const fs::path all = settings_.directory / enum_name(exporter);
   create_directories_durably(all);
@@ -148,6 +156,8 @@ void Exports::add(Exporter exporter, const ModelVersion& version) {
     const fs::path copy = temporary / ("model" + version.file.extension().string());
     copy_durably(version.file, copy);
     set_time(copy, version.time_ms);
+    const std::string text = to_json(scores).dump(1) + "\n";
+    write_file_atomically(temporary / "evaluation.json", std::as_bytes(std::span(text)));
     written.push_back(number);
     write();  // first, so that a version of this job is never taken for the user's
     publish_directory(temporary, all / std::to_string(number));

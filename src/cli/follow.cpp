@@ -132,16 +132,16 @@ void Follower::evaluate(const ModelVersion& version) {
             << std::endl;
   ModelVersion content = version;
   content.file = copy.file();
-  exports_.add(Exporter::latest, content);
+  exports_.add(Exporter::latest, content, found.logs);
   log_.add(version, found, copy.file());
-  if (const std::optional<ModelVersion> best = log_.best()) exports_.add(Exporter::best, *best);
+  if (const std::optional<ModelVersion> best = log_.best()) exports_.add(Exporter::best, *best, log_.best_scores());
   damage_.clear();
   seen_ = version;
 }
 
 /// Exits with 0 only if the job's last model was evaluated.
 Follower::Next Follower::end(const std::optional<ModelVersion>& last) {
-  if (last && damage_.empty()) exports_.add(Exporter::final, *last);
+  if (last && damage_.empty()) exports_.add(Exporter::final, *last, log_.last_scores());
   return Next::end;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/history_summary.hpp"
 #include "cli/model_settings.hpp"
 #include "cli/warn_of_backends.hpp"
+#include "cluster/launcher/container_init.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
@@ -140,6 +141,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSe
 }  // namespace
 
 void evaluate(std::span<const std::string> args) {
+  run_init_if_pid_1();  // an evaluator's container is told to end by SIGTERM
   EvaluateSettings settings;
   ModelSettings& model = settings.model;
   FollowSettings follow;
@@ -160,6 +162,10 @@ void evaluate(std::span<const std::string> args) {
     require_weights(model, options);
   }
   require_data_dir(options, program);
+  if (!follow.directory.empty() && !std::filesystem::exists(options.data_dir)) {  // before the first model comes
+    throw UsageError(
+        fmt::format("--data-dir is {}, which does not exist; correct the path", options.data_dir.string()));
+  }
   MultiWorkerMirroredStrategy strategy{options};
   if (!follow.directory.empty()) {
     if (strategy.num_workers() > 1)

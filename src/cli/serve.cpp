@@ -1,6 +1,7 @@
 // See serve.hpp.
 #include "cli/serve.hpp"
 
+#include "checkpoint/model_file.hpp"
 #include "cli/history_summary.hpp"
 #include "cluster/net/socket.hpp"
 #include "core/descriptor_limit.hpp"
@@ -13,6 +14,7 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <pthread.h>
 #include <algorithm>
 #include <chrono>
@@ -21,8 +23,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace lockstep {
@@ -127,10 +132,27 @@ std::vector<ProgramOption> serve_options(ServeSettings& settings) {
   };
 }
 
+/// Of the evaluation.json beside a model that an evaluator has exported.
+std::map<std::string, double> read_exported_scores(const std::filesystem::path& model) {
+  constexpr std::uintmax_t max_bytes = 1 << 20;
+  std::map<std::string, double> scores;
+  const std::filesystem::path path = model.parent_path() / "evaluation.json";
+  std::error_code unknown;
+  if (const std::uintmax_t bytes = std::filesystem::file_size(path, unknown); unknown || bytes > max_bytes)
+    return scores;
+  std::ifstream file(path, std::ios::binary);
+  const auto read = nlohmann::json::parse(file, nullptr, false);
+  if (!read.is_object()) return scores;
+  for (const auto& [name, value] : read.items()) {
+    if (value.is_number()) scores["test " + name] = value.get<double>();
+  }
+  return scores;
+}
+
 ModelFacts facts_of(const std::filesystem::path& model, const std::optional<std::uint64_t>& iterations) {
   try {
     const std::optional<HistorySummary> history = read_history_of(model, iterations);
-    if (!history) return {};
+    if (!history) return {.scores = read_exported_scores(model)};
     ModelFacts facts{.scores = history->last_logs, .input_scale = history->input_scale};
     if (!history->evaluation.empty()) facts.scores.clear();
     for (const auto& [name, value] : history->evaluation) facts.scores["test " + name] = value;
@@ -165,6 +187,11 @@ void serve(std::span<const std::string> args) {
   if (settings.options.model.empty())
     throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
   bound_connections(settings.options.http.connections);
+  if (const std::filesystem::path& model = settings.options.model;
+      std::filesystem::is_regular_file(model) && !is_model_file_name(model)) {
+    throw UsageError(
+        fmt::format("--model is {}, which is no model by its name: it ends in .keras, .h5 or .hdf5", model.string()));
+  }
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.num_workers() > 1)
     throw UsageError("lockstep serve is one process; start as many as you need behind a load balancer, without mpirun");

@@ -211,6 +211,7 @@ void train(std::span<const std::string> args) {
   if (strategy.is_chief()) {
     warn_of_second_scale(options, model.architecture());
     warn_of_crossentropies(*model.compile_options(), model.architecture(), options.clip_probabilities);
+    warn_of_target_sums(*model.compile_options(), model.architecture(), data.train, options.clip_probabilities);
     warn_of_repeated_rows(model.compile_options()->optimizer, model.architecture());
     if (made_one_hot) warn_of_one_hot();
   }

@@ -8,8 +8,11 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -66,6 +69,32 @@ void warn_of_crossentropies(const CompileOptions& options, const Architecture& m
         if (is_of_logits && is_crossentropy(keras_name(metric)))
           warn(fmt::format("it has the metric {}", keras_name(metric)), from_outputs);
       }
+    }
+  }
+}
+
+void warn_of_target_sums(const CompileOptions& options, const Architecture& model, const Dataset& data,
+                         bool clips_probabilities) {
+  if (clips_probabilities) return;
+  const std::vector<OutputOptions> outputs = output_options(options, model);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::optional<Crossentropy> loss = crossentropy_of(outputs[i].loss);
+    const auto* const values = std::get_if<SharedArray<float>>(&data.targets.at(i).values);
+    const auto classes = static_cast<std::size_t>(data.targets[i].shape.elements());
+    if (!loss || loss->takes_classes || loss->probabilities_of != ActivationFunction::softmax || values == nullptr ||
+        data.targets[i].shape.rank() != 1)
+      continue;
+    const std::span<const float> all(values->data(), values->size());
+    for (std::size_t example = 0; example < data.size(); ++example) {
+      const std::span<const float> one = all.subspan(example * classes, classes);
+      const double sum = std::accumulate(one.begin(), one.end(), 0.0);
+      constexpr double tolerance = 1e-3;
+      if (std::abs(sum - 1) <= tolerance) continue;
+      log_warning(fmt::format(
+          "the targets of example {} in {} sum to {:g}: Lockstep uses the gradient of {}, as Keras does on JAX and "
+          "PyTorch; on TensorFlow Keras takes the sum for 1",
+          example, data.label_of(data.targets[i]), sum, keras_name(outputs[i].loss)));
+      break;
     }
   }
 }

@@ -113,7 +113,7 @@ NpyArray read_npy(const fs::path& path) {
 
 enum IdxFile { train_images, train_labels, test_images, test_labels };
 
-/// The files of these indices in `idx_names`. Throws IoError unless all are there.
+/// The files of these indices in `idx_names`. Throws UsageError if none is there, IoError if some are missing.
 std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_list<IdxFile> files) {
   std::vector<fs::path> found;
   std::vector<std::string> missing;
@@ -126,6 +126,10 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
     }
   }
   if (missing.empty()) return found;
+  const auto refuse = [&](const std::string& sentence) {
+    if (found.empty()) throw UsageError(sentence);  // another directory was meant, or nobody has filled this one
+    throw IoError(sentence);
+  };
   std::vector<std::string> archives;
   std::error_code unreadable;
   for (fs::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end;
@@ -138,11 +142,11 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
                                    ? "name the file " + (directory / archives.front()).string()
                                    : fmt::format("name one of its {} .npz files, such as {}", archives.size(),
                                                  (directory / archives.front()).string());
-    throw IoError(
-        fmt::format("the data directory {} has no {}; {}", directory.string(), fmt::join(missing, ", "), remedy));
+    refuse(fmt::format("the data directory {} has no {}; {}", directory.string(), fmt::join(missing, ", "), remedy));
   }
-  throw IoError(fmt::format("the data directory {} has no {} (plain or .gz); {}", directory.string(),
-                            fmt::join(missing, ", "), remedy_of(training_files)));
+  refuse(fmt::format("the data directory {} has no {} (plain or .gz); {}", directory.string(), fmt::join(missing, ", "),
+                     remedy_of(training_files)));
+  return found;
 }
 
 /// Keras' own names for the archives that it caches.

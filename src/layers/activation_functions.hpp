@@ -240,11 +240,12 @@ struct ActivationRow<ActivationFunction::Kind::celu> : ElementwiseRow {
 template <>
 struct ActivationRow<ActivationFunction::Kind::hard_tanh> : ElementwiseRow {
   static constexpr std::string_view keras_name = "hard_tanh";
+  static constexpr auto derivative = Derivative::from_input;  // at -1 and 1 it is 1, as on TensorFlow and JAX
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
     return x < -1.0F ? -1.0F : (x > 1.0F ? 1.0F : x);
   }
-  LOCKSTEP_HOST_DEVICE static float gradient(float y, float gradient, const ActivationFunction& /*f*/) {
-    return y > -1.0F && y < 1.0F ? gradient : 0.0F;
+  LOCKSTEP_HOST_DEVICE static float gradient(float x, float gradient, const ActivationFunction& /*f*/) {
+    return x >= -1.0F && x <= 1.0F ? gradient : 0.0F;
   }
 };
 
@@ -316,7 +317,8 @@ struct ActivationRow<ActivationFunction::Kind::sparse_plus> : ElementwiseRow {
   }
 };
 
-/// relu with a slope, a threshold and a maximum: the layer ReLU.
+/// relu with a slope, a threshold and a maximum: the layer ReLU. Its derivative is that of Keras on TensorFlow: 0 at the
+/// threshold, 1 at the maximum.
 template <>
 struct ActivationRow<ActivationFunction::Kind::clipped_relu> : ElementwiseRow {
   static constexpr std::string_view keras_name = "clipped_relu";
@@ -327,8 +329,9 @@ struct ActivationRow<ActivationFunction::Kind::clipped_relu> : ElementwiseRow {
     return x < f.max_value ? x : f.max_value;
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float x, float gradient, const ActivationFunction& f) {
+    if (x == f.threshold) return 0.0F;
     if (!(x > f.threshold)) return f.parameter * gradient;
-    return x < f.max_value ? gradient : 0.0F;
+    return x <= f.max_value ? gradient : 0.0F;
   }
 };
 

@@ -23,7 +23,8 @@ struct FtrlUpdate {
     const float sum_after = raised(sum_sq);
     linear += g + two_shrinkage * w - (sum_after - sum_before) / rate * w;
     const float clipped = linear < -l1 ? -l1 : l1 < linear ? l1 : linear;
-    w = (clipped - linear) / (sum_after / rate + two_l2);
+    // Weights that have had no gradient have no curvature either: so has the padding of blocked layouts.
+    w = clipped == linear ? 0.0F : (clipped - linear) / (sum_after / rate + two_l2);
   }
 
  private:

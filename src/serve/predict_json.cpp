@@ -150,8 +150,9 @@ json parse_body(std::string_view body) {
     return json::parse(body);
   } catch (const json::out_of_range&) {
     throw DataError("the body has a number that is too large");
-  } catch (const json::exception&) {
-    throw DataError("the body is not JSON");
+  } catch (const json::parse_error& error) {
+    throw DataError(fmt::format("the body is not JSON at byte {}{}", error.byte,
+                                body.find("NaN") < error.byte ? "; numbers must be finite" : ""));
   }
 }
 

@@ -129,7 +129,7 @@ class Names(support.TestCase):
         """Each task finds itself among all; the chief alone stores; and the pods of all tasks reach each other."""
         cases: tuple[tuple[dict[str, Any], list[tuple[str, str]]], ...] = (
             ({"kind": "jobs"}, [("worker 0", ""), ("worker 1", ""), ("ps 0", ""), ("ps 1", "")]),
-            ({"kind": "jobset"}, [("chief 0", "n-chief-0-0"), ("worker 0", "n-worker-0-0"), ("ps 0", "n-ps-0-0"), ("ps 1", "n-ps-1-0")]),
+            ({"kind": "jobset"}, [("worker 0", "n-chief-0-0"), ("worker 1", "n-worker-0-0"), ("ps 0", "n-ps-0-0"), ("ps 1", "n-ps-1-0")]),
         )
         for given, tasks in cases:
             documents = objects(deploy=True, name="n", ps_replicas=2, port=6000, **given)

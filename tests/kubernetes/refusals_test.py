@@ -30,6 +30,8 @@ class Values(support.TestCase):
             "script_config_map": ["A", "a b"],
             "cmdline_args": ["--epochs 3", [1], ["a\nb"]],
             "evaluator_args": ["--monitor loss", [1]],
+            "serve_args": ["--max-rate 1", [1]],
+            "serve_model": ["/export", "a/../b", "a b", 1],
             "epochs": [-1, "3"],
             "batch_size": [-1],
             "env": [{"A-B": "1"}, {"A": 1}, ["A=1"], {"1A": "x"}],

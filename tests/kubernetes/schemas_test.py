@@ -56,6 +56,8 @@ CHOICES_OF_KINDS: dict[str, tuple[Any, ...]] = {
 EVERYTHING: dict[str, Any] = {
     "cmdline_args": ["--learning-rate", "0.1", "--verbose=2"],
     "evaluator_args": ["--monitor", "accuracy"],
+    "serve_args": ["--max-rate", "100"],
+    "serve_model": "export/best",
     "epochs": 3,
     "batch_size": 256,
     "env": {"LOCKSTEP_SEED": "7", "QUOTED": "'a' \"b\" $(c) {{d}} #e: - f"},
@@ -207,7 +209,7 @@ class Schemas(support.TestCase):
             for version in versions:
                 if int(version[2:]) < oldest:
                     continue
-                if given.get("deploy"):  # otherwise the text does not depend on the version, as the next test checks
+                if given.get("deploy") or given.get("evaluator"):  # otherwise the text does not depend on the version, as the next test checks
                     rendered = support.render(**given, kubernetes_version=version)
                 documents |= {(version, document) for document in rendered.split("\n---\n")}
         self.assertGreater(accepted, 200)
@@ -216,8 +218,8 @@ class Schemas(support.TestCase):
         assert_valid(self, objects)
         print(f"{accepted} renderings accepted, {refused} refused; {len(objects)} different objects are valid")
 
-    def test_only_workers_depend_on_the_version(self) -> None:
-        for switch in SWITCHES[1:]:
+    def test_only_workers_and_evaluators_depend_on_the_version(self) -> None:
+        for switch in set(SWITCHES) - {"deploy", "evaluator"}:
             given = {switch: True, "create_volume_inspector": "inspect" in switch, "data_pvc_name": "data"}
             texts = {support.render(**given, kubernetes_version=version) for version in ALL_VERSIONS}
             self.assertEqual(len(texts), 1, switch)

@@ -62,7 +62,7 @@ def remove_all(data: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
-    "no files": (remove_all, IO, (TRAIN_IMAGES, "fetch_data.sh")),
+    "no files": (remove_all, USAGE, (TRAIN_IMAGES, "fetch_data.sh")),
     "one missing": (lambda data: (data / TEST_LABELS).unlink(), IO, (TEST_LABELS, "fetch_data.sh")),
     "a directory": (replace_by_directory(TRAIN_LABELS), IO, (TRAIN_LABELS, "not a regular file")),
     "truncated": (cut(TRAIN_IMAGES, 5000), DATA, (TRAIN_IMAGES, "byte 16", "4984", "fetch the file again")),

@@ -304,7 +304,7 @@ class FollowTest(ModelFileTest):
                                    LOCKSTEP_TEST_FAULT_ONCE=str(self.scratch / "once"))
         self.assertEqual(ended.stderr.count("Input/output error"), 1, str(ended))
         for name in ("best", "final"):
-            self.assertEqual([path.read_bytes() for path in exported.glob(f"{name}/*/*")], [made.read_bytes()])
+            self.assertEqual([path.read_bytes() for path in exported.glob(f"{name}/*/model.*")], [made.read_bytes()])
             self.assertEqual(len(list((exported / name).iterdir())), 1)
         os.utime(made)
         path = self.model / "eval" / "evaluation.json"
@@ -348,6 +348,11 @@ class FollowTest(ModelFileTest):
         self.assertEqual(exported("latest"), versions[-2:])
         self.assertEqual(exported("final"), versions[-2:])
         self.assertEqual(exported("best"), versions[:1], "the others were no better")
+        for name, key in (("best", "best"), ("latest", "evaluations")):
+            found = json.loads(path.read_text())[key]
+            scores = json.loads(max((self.model / "export" / name).glob("*/evaluation.json")).read_text())
+            last = found[-1] if isinstance(found, list) else found
+            self.assertEqual(scores, {name: last[name] for name in ("accuracy", "loss")})
         for name in ("latest", "final"):
             copy = self.model / "export" / name / str(versions[-1]) / "model.keras"
             self.assertEqual(copy.read_bytes(), (self.model / "model.keras").read_bytes())
@@ -422,6 +427,23 @@ class FollowTest(ModelFileTest):
         self.record()
         self.assert_fails(self.follow(*BRIEFLY).end(), TEMPORARY, f"no process trains in {self.model}",
                           "its job has not ended")
+
+    def test_an_evaluator_that_is_a_container_s_first_process_ends_on_request(self) -> None:
+        """Which ignores every signal that it does not handle."""
+        if os.geteuid() != 0:
+            self.skipTest("a namespace of processes needs root")
+        command = ["unshare", "--pid", "--fork", program("lockstep"), "evaluate", "--data-dir", str(self.data), "--follow",
+                   str(self.model)]
+        follower = Running(command, self.cwd, {})
+        follower.wait_for_error("waiting for models of")
+        pid = follower.process.pid
+        (first,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        self.assertEqual(follower.end(10).code, 128 + signal.SIGTERM)
+
+    def test_data_that_are_not_there_are_told_before_the_first_model(self) -> None:
+        self.data = self.scratch / "nowhere.npz"
+        self.assert_fails(self.follow().end(), USAGE, "nowhere.npz, which does not exist")
 
     def test_wrong_usage(self) -> None:
         model = self.trained("model.keras")

@@ -103,7 +103,8 @@ Launcher::Launcher(const LauncherOptions& options)
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
       rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
-      progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2) {
+      progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2),
+      trainers_are_tasks_(options.trainers_are_tasks) {
   if (!options.trainers_are_tasks) environment_.erase("LOCKSTEP_JOB_TOKEN");
   oom_kills_ = read_memory_group().oom_kills;
   if (options.status_port == 0) return;

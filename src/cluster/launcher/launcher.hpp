@@ -102,6 +102,7 @@ class Launcher {
   ProgressTracker progress_tracker_;
   std::uint64_t oom_kills_ = 0;  ///< of this container, before the last one that was told
   bool is_ending_ = false;
+  bool trainers_are_tasks_ = false;
   bool has_trained_ = false;                      ///< a local trainer has begun a step in this generation
   Deadline next_stop_check_ = Deadline::never();  ///< for processes stopped by SIGSTOP
   std::map<std::string, Deadline> stopped_;       ///< names of stopped processes, and when they count as lost

@@ -70,8 +70,12 @@ void Launcher::reap_trainers() {
     const pid_t process = entry->second->id();
     std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
-      const bool is_final = end->signal == SIGPIPE && is_unread();
-      if (is_final) {
+      const bool is_unread_pipe = end->signal == SIGPIPE && is_unread();
+      // As a launcher's own rendezvous, which ends the job when its time is over.
+      const bool others_never_came = trainers_are_tasks_ && end->code == static_cast<int>(ExitCode::temporary) &&
+                                     end->error.find(rendezvous_timeout_option) != std::string::npos;
+      const bool is_final = is_unread_pipe || others_never_came;
+      if (is_unread_pipe) {
         log_error(fmt::format(
             "rank {} was ended by a write to a pipe that nothing reads any more; keep the pipe's reader running, or "
             "write to a file",

@@ -316,7 +316,7 @@ TEST_CASE("an error for missing files lists the names tried", "[load_dataset]") 
   const std::string path = directory.path().string();
   check_directory_refused<UsageError>(directory.path() / "absent", {path, "does not exist", "scripts/fetch_data.sh"});
   check_directory_refused<UsageError>(directory.path() / "absent.npz", {path, "No such file"});
-  check_directory_refused<IoError>(
+  check_directory_refused<UsageError>(
       directory.path(), {path, "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "FILE.npz", "fetch_data.sh"});
   write_idx_set(directory.path(), "-", true);
   std::filesystem::remove(directory.path() / "t10k-images-idx3-ubyte.gz");

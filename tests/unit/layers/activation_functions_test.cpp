@@ -1,5 +1,6 @@
 // Rows of the activation table: NaN passes through, unless Keras' formula hides it.
 #include "layers/activation_functions.hpp"
+#include "layers/layer_registry.hpp"
 #include "layers/merge_functions.hpp"
 
 #include "support/catch.hpp"
@@ -29,6 +30,25 @@ TEST_CASE("activation functions pass NaN on") {
       }
     });
   }
+}
+
+TEST_CASE("derivatives at the ends of linear parts are those of Keras on TensorFlow") {
+  const auto derivative = [](const ActivationFunction& function, float x) {
+    float found = not_a_number;
+    visit_activation(function.kind, [&](auto row) {
+      if constexpr (decltype(row)::derivative == Derivative::from_input) found = row.gradient(x, 1.0F, function);
+    });
+    return found;
+  };
+  const ActivationFunction hard_tanh = named_activation(ActivationFunction::Kind::hard_tanh);
+  for (const float x : {-1.0F, 0.5F, 1.0F}) CHECK(derivative(hard_tanh, x) == 1.0F);
+  for (const float x : {-1.001F, 1.001F}) CHECK(derivative(hard_tanh, x) == 0.0F);
+  const ActivationFunction clipped =
+      LayerTraits<ReLU>::function_of(ReLU({.max_value = 2.5, .negative_slope = 0.125, .threshold = 0.5}));
+  CHECK(derivative(clipped, 0.25F) == 0.125F);
+  CHECK(derivative(clipped, 0.5F) == 0.0F);
+  for (const float x : {0.75F, 2.5F}) CHECK(derivative(clipped, x) == 1.0F);
+  CHECK(derivative(clipped, 2.75F) == 0.0F);
 }
 
 TEST_CASE("merges pass NaN on, from either side") {

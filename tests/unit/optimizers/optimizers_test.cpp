@@ -8,8 +8,10 @@
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/optimizers/optimizers.hpp>
 
+#include <array>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -84,6 +86,20 @@ TEST_CASE("an optimizer's update rule has the slots that it declares") {
   // Both have two slots, but different ones: they must not share state.
   CHECK(slots_of(RMSprop({.momentum = 0.9})) != slots_of(RMSprop({.centered = true})));
   CHECK(slots_of(RMSprop({.momentum = 0.9})) == slots_of(RMSprop({.momentum = 0.5})));
+}
+
+TEST_CASE("the padding of blocked layouts, in which all is 0, stays 0") {
+  for (const Optimizer& optimizer :
+       testing::complete({SGD(), SGD({.momentum = 0.9}), RMSprop(), RMSprop({.momentum = 0.9, .centered = true}),
+                          Adam({.amsgrad = true}), Adamax(), Nadam(), Adagrad(), Adadelta(), Lion(), Ftrl()})) {
+    INFO(keras_name(optimizer));
+    with_update_rule(optimizer, 1, [&]<typename Rule>(const Rule& rule) {
+      std::array<float, Rule::num_slots> slots{};
+      float weight = 0;
+      std::apply([&](auto&... slot) { rule(weight, 0.0F, slot...); }, slots);
+      CHECK(weight == 0.0F);
+    });
+  }
 }
 
 TEST_CASE("slots have Keras' order in files") {

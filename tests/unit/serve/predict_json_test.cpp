@@ -46,7 +46,7 @@ TEST_CASE("inputs of several names are objects") {
 }
 
 TEST_CASE("a request that does not fit is refused by one sentence that names the place") {
-  CHECK(refusal("") == "the body is not JSON");
+  CHECK(refusal("") == "the body is not JSON at byte 1");
   CHECK(refusal("[1]").find("must be a JSON object") != std::string::npos);
   CHECK(refusal("{}") == R"(the body must have either "instances" or "inputs")");
   CHECK(refusal(R"({"instances": [], "inputs": []})") == R"(the body must have either "instances" or "inputs")");
@@ -57,7 +57,7 @@ TEST_CASE("a request that does not fit is refused by one sentence that names the
   CHECK(refusal(R"({"instances": [[1, 2, 3, 4]]})").find("has 4 values on an axis of 2") != std::string::npos);
   CHECK(refusal(R"({"instances": [[[1, 2], [3, 1e39]]]})").find("infinite in float32") != std::string::npos);
   CHECK(refusal(R"({"instances": [[[1, 2], [3, 1e999]]]})") == "the body has a number that is too large");
-  CHECK(refusal(R"({"instances": [[[1, 2], [3, NaN]]]})") == "the body is not JSON");
+  CHECK(refusal(R"({"instances": [[[1, 2], [3, NaN]]]})") == "the body is not JSON at byte 29; numbers must be finite");
   CHECK(refusal(R"({"instances": [{"picture": 1}]})").find("no input 'image'") != std::string::npos);
   CHECK(refusal(R"({"instances": [[1]], "seed": 1})").find("unknown key 'seed'") != std::string::npos);
   CHECK(refusal(R"({"instances": [[1]], "signature_name": "other"})").find("serving_default") != std::string::npos);
@@ -68,7 +68,7 @@ TEST_CASE("a request that does not fit is refused by one sentence that names the
       std::string::npos);
   CHECK(refusal(R"({"inputs": {"a": [[1, 2]], "index": [1, 2]}})", several).find("1 examples of one input and 2 of") !=
         std::string::npos);
-  CHECK(refusal(std::string(100'000, '[')) == "the body is not JSON");
+  CHECK(refusal(std::string(100'000, '[')) == "the body is not JSON at byte 100001");
 }
 
 TEST_CASE("predictions have the form of their request") {
