@@ -35,8 +35,8 @@ class LostPodsTest(ClusterTest):
         self.cluster.wait(has_gone_on, 240, "a step after the loss")
         return found[0]
 
-    def lose(self, job: str, task: str, remove: Callable[[str], object]) -> None:
-        """Removes the newest pod of a task, and checks when training goes on."""
+    def lose(self, job: str, task: str, remove: Callable[[str], object], limit: float = SECONDS_TO_THE_NEXT_STEP) -> None:
+        """Removes the newest pod of a task, and checks how soon after its replacement's start training goes on."""
         victim = self.cluster.pods(name=NAME, job=job, task=task)[-1]["metadata"]["name"]
         began = time.time()
         remove(victim)
@@ -52,7 +52,7 @@ class LostPodsTest(ClusterTest):
         self.cluster.wait(lambda: replacement() > 0, 240, f"a pod instead of {victim}")
         resumed = self.wait_for_step_after(replacement() - 1)
         print(f"{victim}: replaced after {replacement() - began:.1f} s, next step after {resumed - began:.1f} s")
-        self.assertLess(resumed - replacement(), SECONDS_TO_THE_NEXT_STEP, self.cluster.story())
+        self.assertLess(resumed - replacement(), limit, self.cluster.story())
 
     def delete(self, *options: str) -> Callable[[str], object]:
         return lambda pod: self.cluster.kubectl("delete", "pod", pod, *options)
@@ -85,7 +85,7 @@ class LostPodsTest(ClusterTest):
         jobs = self.deploy_long(servers=1)
         for epoch, job, task in ((2, "ps", "0"), (4, "worker", "1")):
             self.wait_for_epoch(epoch)
-            self.lose(job, task, self.delete())
+            self.lose(job, task, self.delete(), SECONDS_TO_THE_NEXT_STEP + 2)  # three tasks may share two cores
         self.assert_completed(jobs, 600)
         self.assertEqual(self.losses(), expected)
 
