@@ -524,8 +524,8 @@ class Lowering {
     const Shape& output = architecture_.output_shape(index);
     if (needs_class_vector(model_output.loss) && output.rank() != 1) {
       throw UsageError("the loss " + std::string(keras_name(model_output.loss)) +
-                       " takes one vector per example, but '" + last.name + "' gives " +
-                       output.to_string_with_batch() + "; end the model with Flatten() and Dense(...)");
+                       " takes one vector per example, but '" + last.name + "' gives " + output.to_string_with_batch() +
+                       "; end the model with Flatten() and Dense(...)");
     }
     if (reduction_of(model_output.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
       throw UsageError(fmt::format(
