@@ -294,7 +294,7 @@ void read_loss_weights(const json& value, const std::string& source, const Descr
 }
 
 void refuse_weight_of_only_loss(const json& value, const std::string& source) {
-  const json& weight = of_only_output(value, "loss_weights", source);
+  const json weight = of_only_output(value, "loss_weights", source);  // a copy: GCC 14 fears for the reference
   if (weight.is_null() || (weight.is_number() && weight.get<double>() == 1.0)) return;
   throw DataError(
       fmt::format("{}: has the loss_weights {}, which Lockstep has for models of several outputs only; compile the "
