@@ -41,8 +41,7 @@ void check(const Options& options, const Environment& environment) {
 void require_no_servers(const Options& options, const Environment& environment) {
   if (environment.contains("LOCKSTEP_CONTROL_FD") && has_parameter_servers(environment)) {
     throw UsageError(
-        "lockstep launch was told of parameter servers (LOCKSTEP_STRATEGY), but this program does not use them; give "
-        "it "
+        "lockstep launch was told of parameter servers (LOCKSTEP_STRATEGY), but this program does not use them; add "
         "--strategy parameter-server, or launch it without the variable (lockstep evaluate and predict have none)");
   }
   const auto refuse = [](const std::string& option) {
