@@ -144,7 +144,7 @@ void ServerCommunicator::send_weights(std::size_t worker, ModelMessageKind kind,
   std::vector<std::span<const std::byte>> parts{std::as_bytes(values_of(0, its)), copies_of(its)};
   if (maps(worker)) {  // it reads them there
     for (const std::span<const std::byte> part : parts) {
-      if (!shares_mirror()) std::ranges::copy(part, mapped(worker, part).begin());
+      if (!part.empty() && !shares_mirror()) std::ranges::copy(part, mapped(worker, part).begin());
     }
     parts.clear();
   }
