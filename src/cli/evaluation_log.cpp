@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/model_file.hpp"
+#include "cli/evaluator_lock.hpp"
 #include "cli/model_settings.hpp"
 #include "core/clock.hpp"
 #include "core/file_system.hpp"
@@ -10,9 +11,7 @@
 
 #include <lockstep/core/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <span>
@@ -52,21 +51,9 @@ EvaluationLog::EvaluationLog(fs::path directory, std::string monitor)
   require_not_owned_by_another(file());
   create_directories_durably(directory_);
   require_writable(file());
-  lock();
+  lock_ = lock_for_evaluator(directory_, "writes to", "--eval-dir");
   if (std::ifstream stream(file(), std::ios::binary); stream) read(stream);
   finish_last();
-}
-
-/// A file system without locks lets everybody in.
-void EvaluationLog::lock() {
-  const fs::path path = directory_ / ".evaluator.lock";
-  lock_ = FileDescriptor(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-  if (!lock_.valid()) throw_io_error("cannot create " + path.string(), errno);
-  constexpr double patience_s = 10;  // the evaluator that this one replaces may be ending
-  if (try_lock(lock_, patience_s) == EWOULDBLOCK) {
-    throw PeerError("another evaluator writes to " + directory_.string() +
-                    "; wait for it to end, or give another --eval-dir");
-  }
 }
 
 /// So that no worse model replaces the best one.

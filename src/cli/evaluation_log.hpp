@@ -53,7 +53,6 @@ class EvaluationLog {
 
   [[nodiscard]] std::filesystem::path file() const { return directory_ / "evaluation.json"; }
   [[nodiscard]] std::filesystem::path best_file() const;
-  void lock();
   void read(std::istream& stream);
   void finish_last() const;
   [[nodiscard]] static Logs scores_of(const Json& entry);

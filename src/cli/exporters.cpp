@@ -3,17 +3,16 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "cli/copy_durably.hpp"
+#include "cli/evaluator_lock.hpp"
 #include "core/file_system.hpp"
 #include "core/printable.hpp"
 #include "core/publish_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -87,21 +86,9 @@ Exports::Exports(ExportSettings settings, const fs::path& model_directory) : set
   if (settings_.exporters.empty()) return;
   create_directories_durably(settings_.directory);
   job_ = fs::proximate(fs::weakly_canonical(model_directory), fs::canonical(settings_.directory)).string();
-  lock();
+  lock_ = lock_for_evaluator(settings_.directory, "exports to", "--export-dir");
   read();
   write();  // now, because the first model may come after hours
-}
-
-/// A file system without locks lets everybody in.
-void Exports::lock() {
-  const fs::path path = settings_.directory / ".evaluator.lock";
-  lock_ = FileDescriptor(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-  if (!lock_.valid()) throw_io_error("cannot create " + path.string(), errno);
-  constexpr double patience_s = 10;  // the evaluator that this one replaces may be ending
-  if (try_lock(lock_, patience_s) == EWOULDBLOCK) {
-    throw PeerError("another evaluator exports to " + settings_.directory.string() +
-                    "; wait for it to end, or give another --export-dir");
-  }
 }
 
 void Exports::read() {

@@ -47,18 +47,17 @@ class Exports {
   /// in `model_directory` has, DataError if .exports.json is damaged, IoError.
   Exports(ExportSettings settings, const std::filesystem::path& model_directory);
 
-  /// Copies the model to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest number there has it, with what its
-  /// evaluation has found, in evaluation.json. NUMBER is the
-  /// version's time in milliseconds, or more if there is a higher one. The directory appears whole and durable. Removes
-  /// this job's lowest numbers beyond those that are kept, and what an interrupted exporter has left. Does nothing if
-  /// the exporter is not chosen. Throws IoError or std::filesystem::filesystem_error; the versions before then stay.
+  /// Copies the model to DIRECTORY/NAME/NUMBER/model.EXTENSION, unless the highest number there has it. Beside it,
+  /// evaluation.json has what its evaluation has found. NUMBER is the version's time in milliseconds, or more if there
+  /// is a higher one. The directory appears whole and durable. Removes this job's lowest numbers beyond those that are
+  /// kept, and what an interrupted exporter has left. Does nothing if the exporter is not chosen. Throws IoError or
+  /// std::filesystem::filesystem_error; the versions before then stay.
   void add(Exporter exporter, const ModelVersion& version, const Logs& scores);
 
  private:
   using Numbers = std::vector<std::uint64_t>;
 
   [[nodiscard]] std::filesystem::path file() const { return settings_.directory / ".exports.json"; }
-  void lock();
   void read();
   void write() const;
   void remove_all_but_newest(Exporter exporter);

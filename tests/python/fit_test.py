@@ -262,45 +262,35 @@ class QuickTest(WeightsTest):
 
 
 class FullTest(WeightsTest):
+    def run_on(self, backend: str, program: str, *arguments: str) -> str:
+        """Return what a program prints, with Keras on a backend, after it has ended with 0."""
+        environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
+        command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "programs" / program), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        return done.stdout
+
     def test_weights_of_classes_and_examples_in_the_keras_engine(self) -> None:
         self.assert_weighted_as_keras("keras", 0, 1, 3)
 
     def test_any_model_on_any_backend(self) -> None:
-        program = Path(__file__).parent / "programs" / "any_model.py"
         for backend in BACKENDS:
             cases = ["layer:1", "vae:2", "layer:2", "lstm:2", "transformer:2"]
-            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
-            command = [sys.executable, "-W", "ignore", str(program), *cases]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
             with self.subTest(backend):
-                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
-                self.assertEqual(re.findall(r"(?m)^equal: (.*)$", done.stdout), cases)
+                printed = self.run_on(backend, "any_model.py", *cases)
+                self.assertEqual(re.findall(r"(?m)^equal: (.*)$", printed), cases)
 
     def test_crossentropies_after_any_activation_as_the_backend(self) -> None:
-        program = Path(__file__).parent / "programs" / "crossentropies.py"
         for backend, native in (("jax", 108), ("tensorflow", 33)):
-            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
-            command = [sys.executable, "-W", "ignore", str(program)]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
             with self.subTest(backend):
-                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
-                self.assertEqual(len(re.findall(r"(?m)^native: ", done.stdout)), native, done.stdout)
+                printed = self.run_on(backend, "crossentropies.py")
+                self.assertEqual(len(re.findall(r"(?m)^native: ", printed)), native, printed)
 
     def test_embeddings_of_repeated_rows_as_the_backend(self) -> None:
-        program = Path(__file__).parent / "programs" / "embeddings.py"
         for backend, native in (("jax", 12), ("tensorflow", 3)):
-            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
-            command = [sys.executable, "-W", "ignore", str(program)]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
             with self.subTest(backend):
-                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
-                self.assertEqual(len(re.findall(r"(?m)^native: ", done.stdout)), native, done.stdout)
+                printed = self.run_on(backend, "embeddings.py")
+                self.assertEqual(len(re.findall(r"(?m)^native: ", printed)), native, printed)
 
     def test_callbacks_steer_the_keras_engine(self) -> None:
         x, y = data()
