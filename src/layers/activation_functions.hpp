@@ -317,8 +317,8 @@ struct ActivationRow<ActivationFunction::Kind::sparse_plus> : ElementwiseRow {
   }
 };
 
-/// relu with a slope, a threshold and a maximum: the layer ReLU. Its derivative is that of Keras on TensorFlow: 0 at the
-/// threshold, 1 at the maximum.
+/// relu with a slope, a threshold and a maximum: the layer ReLU. Its derivative is that of Keras on TensorFlow: 0 at
+/// the threshold, 1 at the maximum.
 template <>
 struct ActivationRow<ActivationFunction::Kind::clipped_relu> : ElementwiseRow {
   static constexpr std::string_view keras_name = "clipped_relu";
