@@ -62,6 +62,18 @@ def is_path(value: str) -> bool:
     return bool(_path.fullmatch(value)) and not {".", ".."} & set(value.split("/"))
 
 
+def is_resources(value: Mapping[Any, Any]) -> bool:
+    """Whether it has Kubernetes' form of a container's resources, requests no more than the limits."""
+    groups = {"requests", "limits"}
+    if not set(value) <= groups or not all(isinstance(group, dict) for group in value.values()):
+        return False
+    amounts = [item for group in value.values() for item in group.items()]
+    if not all(isinstance(key, str) and isinstance(text, str) and amount(text) > 0 for key, text in amounts):
+        return False
+    requests, limits = (value.get(group, {}) for group in ("requests", "limits"))
+    return all(amount(text) <= amount(limits.get(key, text)) for key, text in requests.items())
+
+
 def flag() -> Rule:
     return Rule(bool, "True or False, without quotes")
 
@@ -93,6 +105,15 @@ def quantity(example: str, may_be_empty: bool = False) -> Rule:
         str,
         f'a Kubernetes quantity such as "{example}"' + (', or ""' if may_be_empty else ""),
         lambda value: amount(value) > 0 or (may_be_empty and not value),
+    )
+
+
+def resources() -> Rule:
+    return Rule(
+        dict,
+        "requests and limits, none lower than its request, such as "
+        '{"requests": {"cpu": "1"}, "limits": {"memory": "4Gi"}}',
+        is_resources,
     )
 
 
@@ -132,10 +153,12 @@ RULES: dict[str, Rule] = {
     "script_config_map": matching(_claim, 'the name of a ConfigMap, or ""', may_be_empty=True),
     "cmdline_args": texts(_anything, 'a list of strings, such as ["--learning-rate", "0.1"]'),
     "serve_args": texts(_anything, 'a list of strings, such as ["--max-rate", "100"]'),
+    "serve_resources": resources(),
     "serve_model": matching(
         re.compile(r"(?!.*\.\.)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*"), 'a path below model_checkpoint_dir, such as "export/best", or ""', True
     ),
     "evaluator_args": texts(_anything, 'a list of strings, such as ["--monitor", "accuracy"]'),
+    "evaluator_resources": resources(),
     "epochs": number(0),
     "batch_size": number(0),
     "env": Rule(

@@ -100,6 +100,20 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ),
     ({"isGpu": True, "gpusPerNode": 4, "cluster": {"workers": 1}}, {"num_gpus_per_worker": 4, "worker_replicas": 1}),
     ({"serve": {"enabled": True}}, {"serve": True}),
+    (
+        {
+            "cluster": {"parameterServers": 2, "workers": 3, "affinity": "pack"}, "dataset": {"claim": "digits"},
+            "evaluator": {"enabled": True, "resources": {"limits": {"cpu": "8"}}},
+            "serve": {"enabled": True, "resources": {"requests": {"memory": "1Gi"}}},
+        },
+        {
+            "ps_replicas": 2, "worker_replicas": 3, "affinity": "pack", "data_pvc_name": "digits",
+            "evaluator": True,
+            "evaluator_resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"cpu": "8", "memory": "4Gi"}},
+            "serve": True,
+            "serve_resources": {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
+        },
+    ),
 )
 DOWNLOAD: dict[str, Any] = {
     "dataset": {"download": "fashion_mnist", "mirror": "http://m/x"},
@@ -236,6 +250,10 @@ class Helm(support.TestCase):
             ({"dataset": {"mirror": "http://m/x"}}, "without dataset.download"),
             ({"cluster": {"minWorkers": 3}}, "cluster.minWorkers is more"),
             ({"cluster": {"port": 8080}}, "use two ports"),
+            ({"cluster": {"parameterServers": 1, "minWorkers": 1}}, "all workers are needed"),
+            ({"cluster": {"parameterServers": 1, "ranksPerWorker": 2}}, "each worker is one trainer"),
+            ({"cluster": {"parameterServers": 1}, "isGpu": True}, "each worker is one trainer"),
+            ({"settings": {"env": {"LOCKSTEP_STRATEGY": "x"}}}, "settings.env has LOCKSTEP_STRATEGY"),
             ({"isGpu": True, "gpusPerNode": 4, "cluster": {"ranksPerWorker": 2}}, "each rank has one GPU"),
             ({"settings": {"env": {"TF_CONFIG": "x"}}}, "settings.env has TF_CONFIG"),
             ({"settings": {"env": {"LOCKSTEP_MODEL_DIR": "/x"}}}, "settings.env has LOCKSTEP_MODEL_DIR"),
@@ -269,13 +287,14 @@ class Helm(support.TestCase):
     def test_every_value_is_used(self) -> None:
         text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
 
-        def check(values: dict[str, Any]) -> None:
+        def check(values: dict[str, Any], path: str) -> None:
             for name, item in values.items():
                 self.assertRegex(text, rf"\.{name}\b")
-                if isinstance(item, dict):
-                    check(item)
+                is_copied = f"toJson {path}.{name} " in text
+                if isinstance(item, dict) and not is_copied:
+                    check(item, f"{path}.{name}")
 
-        check(defaults())
+        check(defaults(), "$.Values")
 
     def test_versions_are_those_of_the_project(self) -> None:
         found = re.search(r"project\(lockstep VERSION ([0-9.]+)", (support.ROOT / "CMakeLists.txt").read_text())
@@ -316,6 +335,9 @@ class Values(support.TestCase):
             {"cluster": {"workers": 0}},
             {"cluster": {"workers": "2"}},
             {"cluster": {"port": 80}},
+            {"cluster": {"parameterServers": -1}},
+            {"evaluator": {"enabled": True, "resources": {"cpu": "1"}}},
+            {"serve": {"enabled": True, "resources": {"limits": {"cpu": 1}}}},
             {"cluster": {"token": "short"}},
             {"cluster": {"affinity": "packed"}},
             {"cluster": {"unreachableAfter": 0}},

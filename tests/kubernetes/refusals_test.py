@@ -31,6 +31,8 @@ class Values(support.TestCase):
             "cmdline_args": ["--epochs 3", [1], ["a\nb"]],
             "evaluator_args": ["--monitor loss", [1]],
             "serve_args": ["--max-rate 1", [1]],
+            "evaluator_resources": [[], {"cpu": "1"}, {"limits": "1"}, {"limits": {"cpu": 1}}, {"requests": {"memory": "1GB"}}],
+            "serve_resources": [{"requests": {"cpu": "2"}, "limits": {"cpu": "500m"}}],
             "serve_model": ["/export", "a/../b", "a b", 1],
             "epochs": [-1, "3"],
             "batch_size": [-1],

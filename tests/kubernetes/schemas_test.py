@@ -58,6 +58,8 @@ EVERYTHING: dict[str, Any] = {
     "evaluator_args": ["--monitor", "accuracy"],
     "serve_args": ["--max-rate", "100"],
     "serve_model": "export/best",
+    "evaluator_resources": {"limits": {"cpu": "8", "ephemeral-storage": "1Gi"}},
+    "serve_resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
     "epochs": 3,
     "batch_size": 256,
     "env": {"LOCKSTEP_SEED": "7", "QUOTED": "'a' \"b\" $(c) {{d}} #e: - f"},

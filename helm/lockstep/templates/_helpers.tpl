@@ -1,9 +1,9 @@
 {{- /* Pods are those of jinja/MultiWorkerMirroredTemplate.yaml.jinja. Templates of pods and containers take a dict:
 root                the chart's context
 name                prefix of the object names
-role, task          labels: worker and its index, evaluator or serve and 0
+role, task          labels: worker or ps and its index, evaluator or serve and 0
 mountsCheckpoints   whether the pod mounts the claim for checkpoints
-job                 of a worker: its item of .Values.jobs
+job                 of a worker or ps: its item of .Values.jobs
 */ -}}
 
 {{- /* The prefix of a job's object names. */ -}}
@@ -50,6 +50,14 @@ job                 of a worker: its item of .Values.jobs
 {{- if gt (int $cluster.minWorkers) (int $cluster.workers) -}}
 {{- fail "cluster.minWorkers is more than cluster.workers: lower it, or set it to 0" -}}
 {{- end -}}
+{{- if $cluster.parameterServers -}}
+{{- if or .Values.isGpu (gt (int $cluster.ranksPerWorker) 1) -}}
+{{- fail "with cluster.parameterServers each worker is one trainer, on CPUs: set isGpu to false and cluster.ranksPerWorker to 0" -}}
+{{- end -}}
+{{- if $cluster.minWorkers -}}
+{{- fail "with cluster.parameterServers all workers are needed: set cluster.minWorkers or cluster.parameterServers to 0" -}}
+{{- end -}}
+{{- end -}}
 {{- if eq (int $cluster.port) (int $cluster.statusPort) -}}
 {{- fail "cluster.port and cluster.statusPort are equal: use two ports" -}}
 {{- end -}}
@@ -68,7 +76,7 @@ job                 of a worker: its item of .Values.jobs
 {{- if regexMatch "^(TF_CONFIG|CLUSTER_CONFIG|POD_NAME|JOB_COMPLETION_INDEX|MODEL_DIR|DATA_DIR|NUM_TRAIN_EPOCH|BATCH_SIZE)$" $variable -}}
 {{- fail (printf "settings.env has %s, which the chart sets: leave it out" $variable) -}}
 {{- end -}}
-{{- if regexMatch "^(LOCKSTEP_(DEVICE|RANKS_PER_WORKER|RENDEZVOUS_TIMEOUT|LEAVE_TIMEOUT|JOB_.*|MIN_WORKERS|STATUS_PORT|INSECURE|MODEL_DIR|BACKUP_DIR|DATA_DIR|EPOCHS|GLOBAL_BATCH_SIZE|LAUNCH_ID|GENERATION|CONTROL_FD)|(PMIX|PMI|OMPI_COMM|SLURM)_.*)$" $variable -}}
+{{- if regexMatch "^(LOCKSTEP_(DEVICE|STRATEGY|RANKS_PER_WORKER|RENDEZVOUS_TIMEOUT|LEAVE_TIMEOUT|JOB_.*|MIN_WORKERS|STATUS_PORT|INSECURE|MODEL_DIR|BACKUP_DIR|DATA_DIR|EPOCHS|GLOBAL_BATCH_SIZE|LAUNCH_ID|GENERATION|CONTROL_FD)|(PMIX|PMI|OMPI_COMM|SLURM)_.*)$" $variable -}}
 {{- fail (printf "settings.env has %s, which the chart or a launcher sets: leave it out" $variable) -}}
 {{- end -}}
 {{- end -}}
@@ -87,7 +95,7 @@ labels:
 annotations:
   sidecar.istio.io/inject: "false"
   linkerd.io/inject: disabled
-  {{- if eq .role "worker" }}
+  {{- if has .role (list "worker" "ps") }}
   prometheus.io/scrape: "true"
   prometheus.io/port: "{{ int .root.Values.cluster.statusPort }}"
   {{- end }}
@@ -123,7 +131,7 @@ tolerations:
 # Kubernetes' own default is five minutes.
 - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
 - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
-{{- $packed := and (eq .role "worker") (eq $cluster.affinity "pack") }}
+{{- $packed := and (has .role (list "worker" "ps")) (eq $cluster.affinity "pack") }}
 {{- if or .mountsCheckpoints $packed }}
 affinity:
   podAffinity:
@@ -139,10 +147,31 @@ affinity:
     - weight: 100
       podAffinityTerm:
         topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels: {name: {{ .name | quote }}, job: worker}
+        labelSelector: {{ include "lockstep.allTasks" . }}
     {{- end }}
 {{- end }}
+{{- end -}}
+
+{{- /* Selects the pods of all tasks of a job. */ -}}
+{{- define "lockstep.allTasks" -}}
+{{- if .root.Values.cluster.parameterServers -}}
+{matchLabels: {name: {{ .name | quote }}}, matchExpressions: [{key: job, operator: In, values: [worker, ps]}]}
+{{- else -}}
+{matchLabels: {name: {{ .name | quote }}, job: worker}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What a failed pod means for its Job. Takes the container's name. */ -}}
+{{- define "lockstep.podFailurePolicy" -}}
+rules:
+# Invalid options, model or data: a retry cannot help.
+- action: FailJob
+  onExitCodes: {containerName: {{ . }}, operator: In, values: [64, 65]}
+# The node was drained, or others are missing: not a failure of this pod.
+- action: Ignore
+  onPodConditions: [{type: DisruptionTarget, status: "True"}]
+- action: Ignore
+  onExitCodes: {containerName: {{ . }}, operator: In, values: [75]}
 {{- end -}}
 
 {{- /* Image and permissions of all containers. */ -}}
@@ -175,12 +204,21 @@ initContainers:
   - {name: tmp, mountPath: /tmp}
 {{- end -}}
 
-{{- define "lockstep.tfConfig" -}}
-{{- $hosts := list -}}
-{{- range $i := until (int .root.Values.cluster.workers) -}}
-{{- $hosts = append $hosts (printf "%s-worker-%d:%d" $.name $i (int $.root.Values.cluster.port)) -}}
+{{- /* How many tasks of each role a job has. */ -}}
+{{- define "lockstep.taskCounts" -}}
+{{- dict "worker" (int .Values.cluster.workers) "ps" (int .Values.cluster.parameterServers) | toJson -}}
 {{- end -}}
-{{- dict "cluster" (dict "worker" $hosts) "task" (dict "type" "worker" "index" .task) | toJson -}}
+
+{{- define "lockstep.tfConfig" -}}
+{{- $cluster := dict -}}
+{{- range $role, $count := include "lockstep.taskCounts" .root | fromJson -}}
+{{- $hosts := list -}}
+{{- range $i := until (int $count) -}}
+{{- $hosts = append $hosts (printf "%s-%s-%d:%d" $.name $role $i (int $.root.Values.cluster.port)) -}}
+{{- end -}}
+{{- if $hosts -}}{{- $cluster = set $cluster $role $hosts -}}{{- end -}}
+{{- end -}}
+{{- dict "cluster" $cluster "task" (dict "type" .role "index" .task) | toJson -}}
 {{- end -}}
 
 {{- define "lockstep.workerPod" -}}
@@ -201,8 +239,7 @@ topologySpreadConstraints:
 - maxSkew: 1
   topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels: {name: {{ .name | quote }}, job: worker}
+  labelSelector: {{ include "lockstep.allTasks" . }}
 {{- end }}
 {{- if $values.dataset.download }}
 {{ include "lockstep.fetchData" . }}
@@ -235,6 +272,9 @@ containers:
   # Tells this Job's later pods from another job in the same directory.
   - name: LOCKSTEP_JOB_ID
     valueFrom: {fieldRef: {fieldPath: "metadata.labels['controller-uid']"}}
+  {{- if $cluster.parameterServers }}
+  - {name: LOCKSTEP_STRATEGY, value: parameter-server}
+  {{- end }}
   {{- with $cluster.minWorkers }}
   - {name: LOCKSTEP_MIN_WORKERS, value: "{{ int . }}"}
   {{- end }}
