@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import sys
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -372,6 +374,44 @@ def tell_of_old_metrics(model: Any) -> None:
         "Lockstep: the metrics of an earlier compile() are not computed; give metrics=[...] again",
         file=sys.stderr, flush=True,
     )  # fmt: skip
+
+
+def tell_of_changed_options(model: Any) -> None:
+    """Say it if options were set after the last fit: Keras alone goes on with the step that it compiled before."""
+    if keras.backend.backend() == "torch" or model.run_eagerly:  # there Keras reads them in each step
+        return
+    options = _options(model)
+    compiled, before = _options_of_last_fit.get(model, (None, {}))
+    _options_of_last_fit[model] = (model._compile_config, options)
+    if compiled is not model._compile_config:
+        return
+    changed = next((place for place, value in options.items() if before.get(place, value) != value), None)
+    if changed is not None:
+        print(
+            f"Lockstep: {' of '.join(reversed(changed))} has changed since the last fit, and is used as it is now; "
+            "Keras alone would use it after another compile()",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+
+
+# What a model was compiled with, and its options, when it was fitted last.
+_options_of_last_fit: weakref.WeakKeyDictionary[Any, tuple[Any, dict[tuple[str, str], str]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _options(model: Any) -> dict[tuple[str, str], str]:
+    """Return what each option of the layers and the optimizer is, by their names. Others tell of `trainable`."""
+    owners = {layer.path: layer for layer in model._flatten_layers() if not hasattr(layer, "layers")}
+    found = {}
+    for name, owner in (*owners.items(), ("the optimizer", model.optimizer)):
+        with contextlib.suppress(Exception):  # a class of the user's own need not have a config
+            options = {key: repr(value) for key, value in owner.get_config().items()}
+            found.update({(name, key): value for key, value in options.items() if key not in _READ_IN_EACH_STEP})
+    return found
+
+
+_READ_IN_EACH_STEP = {"trainable", "learning_rate", "name"}
 
 
 def beyond_32_bits(*values: Any) -> str | None:

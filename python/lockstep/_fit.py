@@ -37,6 +37,7 @@ from lockstep._engine_choice import (
     needs_targets,
     require_compiled,
     require_own_optimizer,
+    tell_of_changed_options,
     tell_of_old_metrics,
     write_model,
 )
@@ -152,14 +153,15 @@ def fit(
         raise UsageError("class_weight and sample_weight are both given; multiply them, and give sample_weight")
     require_compiled(model)
     tell_of_old_metrics(model)
+    tell_of_changed_options(model)
     require_own_optimizer(model)
     drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     source = as_source(
         x, "the data", steps_per_epoch, "steps_per_epoch",
-        needs_steps=True, shuffle_seed=drawn if shuffle else None, class_weight=class_weight,
+        passes=epochs - int(initial_epoch), shuffle_seed=drawn if shuffle else None, class_weight=class_weight,
     )  # fmt: skip
     validation_source = as_source(
-        validation_data, "the validation data", validation_steps, "validation_steps", needs_steps=True, validates=True
+        validation_data, "the validation data", validation_steps, "validation_steps", passes=epochs, validates=True
     )
     if source is None:
         if y is None and needs_targets(model) and (hasattr(x, "shape") or holds_arrays(x)):

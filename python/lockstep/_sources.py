@@ -63,8 +63,9 @@ class Source:
         Batches of a pass; without them it ends with the data. Then the next one begins where this one ended.
     steps_name
         The argument that gives `steps`.
-    needs_steps
-        Whether there are several passes, of which a generator has one.
+    passes
+        Epochs of a training, which have a pass each. Without them there is one pass, for which a generator needs no
+        `steps`.
     shuffle_seed
         Of the order of a PyDataset's batches, another one in each pass. None: its own order.
     class_weight
@@ -80,7 +81,7 @@ class Source:
         steps: int | None = None,
         *,
         steps_name: str = "steps_per_epoch",
-        needs_steps: bool = False,
+        passes: int | None = None,
         shuffle_seed: int | None = None,
         class_weight: dict[int, float] | None = None,
         validates: bool = False,
@@ -89,13 +90,15 @@ class Source:
         self._kind = type(data).__name__
         self.steps_name = steps_name
         is_generator = isinstance(data, types.GeneratorType)
-        if steps is None and ((is_generator and needs_steps) or _is_endless(data)):
+        if steps is None and ((is_generator and passes is not None) or _is_endless(data)):
             thing = "a generator" if is_generator else f"{what}, which has no end,"
             raise UsageError(f"{thing} needs {steps_name}: the number of batches in a pass")
         if shuffle_seed is not None and isinstance(data, keras.utils.PyDataset) and data.num_batches is not None:
             data = _Shuffled(data, shuffle_seed)
         self._epochs = EpochIterator(data, steps_per_epoch=steps, class_weight=class_weight)
         self._validates = validates
+        if steps is not None:
+            self._require_whole_passes(steps, 1 if validates or passes is None else passes)
         known = self._epochs.num_batches
         self.steps: int | None = None if known is None else int(known)
         self._batches: Iterator[Any] | None = None  # of the pass that is being read
@@ -107,6 +110,17 @@ class Source:
             raise DataError(f"{what} holds no batches")
         self._read_ahead.append(first)
         self.first: Batch = first
+
+    def _require_whole_passes(self, steps: int, passes: int) -> None:
+        """Refuse data that ends within a pass, if it says how many batches it has. Keras makes a shorter epoch."""
+        held = self._epochs.data_adapter.num_batches
+        if held is None or held % steps == 0 or steps * passes <= held:
+            return
+        raise DataError(
+            f"{self.what} has {held} batches, so pass {held // steps + 1} of {self.steps_name}={steps} would have "
+            f"{held % steps}; give {self.steps_name} that divides {held}, or data that goes on, as tf.data's repeat() "
+            "makes it"
+        )
 
     def read(self) -> Batch | None:
         """Return the next batch of the pass, or None at its end. The next call begins another pass."""

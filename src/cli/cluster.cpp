@@ -5,6 +5,7 @@
 #include "cluster/config/tf_config.hpp"
 #include "cluster/net/probe.hpp"
 #include "core/environment.hpp"
+#include "core/format_number.hpp"
 #include "core/regular_file.hpp"
 #include "options/parse_rows.hpp"
 
@@ -149,10 +150,6 @@ std::vector<TaskRow> make_rows(const ClusterSpec& spec, const ClusterOptions& op
   return rows;
 }
 
-std::string counted(std::size_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string print_duration(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1000) : fmt::format("{:.1f} s", seconds);
 }
@@ -176,8 +173,8 @@ void print_text(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::
     out << "TF_CONFIG describes no cluster: this process trains alone.\n";
     return;
   }
-  out << counted(spec.workers(), "worker");
-  if (!spec.servers.empty()) out << ", " << counted(spec.servers.size(), "parameter server");
+  out << count_of(spec.workers(), "worker");
+  if (!spec.servers.empty()) out << ", " << count_of(spec.servers.size(), "parameter server");
   out << "; this process is " << spec.own_task().name() << ", the chief"
       << (spec.is_chief() ? "" : " is " + rows.front().task.name()) << "\n\n";
 

@@ -1,6 +1,8 @@
 // See history_summary.hpp.
 #include "cli/history_summary.hpp"
 
+#include "core/format_number.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -18,10 +20,6 @@ namespace lockstep {
 namespace {
 
 using nlohmann::json;
-
-std::string count_of(std::uint64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 bool is_log(const std::string& key) {
   return key != "epoch" && key != "seconds" && key != "examples_per_second" && key != "learning_rate";

@@ -17,6 +17,10 @@ std::string scale(double bytes, double base, const std::array<const char*, 5>& u
 
 }  // namespace
 
+std::string count_of(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string with_commas(std::int64_t number) {
   std::string digits = std::to_string(number);
   const std::size_t first = number < 0 ? 1 : 0;

@@ -3,8 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
+
+/// "1 worker", "2 workers"
+[[nodiscard]] std::string count_of(std::int64_t count, std::string_view noun);
 
 /// 2,770,634
 [[nodiscard]] std::string with_commas(std::int64_t number);

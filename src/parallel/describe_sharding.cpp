@@ -1,6 +1,7 @@
 // See describe_sharding.hpp.
 #include "parallel/describe_sharding.hpp"
 
+#include "core/format_number.hpp"
 #include "parallel/sharding.hpp"
 #include "parallel/sharding_table.hpp"
 
@@ -14,7 +15,7 @@ namespace lockstep {
 std::string describe_sharding(const std::string& provenance, const Graph& whole, int ranks) {
   const auto space = provenance.find(' ');
   const std::string name = provenance.substr(0, space);
-  std::string text = fmt::format("{} worker{}, ", ranks, ranks == 1 ? "" : "s");
+  std::string text = count_of(ranks, "worker") + ", ";
   if (name == "replicated") return text + name;
   text += name + " parallel";
   if (space == std::string::npos || ranks < 1) return text;

@@ -1,6 +1,7 @@
 // See report_html.hpp.
 #include "report/report_html.hpp"
 
+#include "core/format_number.hpp"
 #include "report/line_chart.hpp"
 
 #include <fmt/chrono.h>
@@ -74,10 +75,6 @@ std::string amount(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
   return digits;
-}
-
-std::string plural(std::int64_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
 double median(std::vector<double> values) {
@@ -175,7 +172,7 @@ std::string epochs(const History& history) {
       if (has(history, column)) columns.push_back(column);
     }
   }
-  std::string html = "<h2>Epochs</h2>\n<details><summary>" + plural(std::ssize(history.epochs), "epoch") +
+  std::string html = "<h2>Epochs</h2>\n<details><summary>" + count_of(std::ssize(history.epochs), "epoch") +
                      "</summary>\n<div class=\"scroll\"><table>\n<tr><th class=\"number\">epoch</th>";
   for (const std::string& column : columns) html += "<th class=\"number\">" + html_escaped(column) + "</th>";
   html += "<th class=\"number\">seconds</th><th class=\"number\">examples/s</th></tr>\n";
@@ -231,7 +228,7 @@ std::string mistakes(const Mistakes& found) {
   std::string html = fmt::format(
       "<h2>Misclassified examples</h2>\n<p class=\"faint\">{} among the first {} examples of the "
       "test set: the true class &rarr; the predicted one</p>\n<div class=\"mistakes\">\n",
-      plural(std::ssize(found.shown), "mistake"), amount(static_cast<double>(found.examined)));
+      count_of(std::ssize(found.shown), "mistake"), amount(static_cast<double>(found.examined)));
   for (const Mistake& each : found.shown) {
     html += fmt::format(
         "<figure><img alt=\"\" width=\"{}\" height=\"{}\" src=\"{}\"><figcaption>{} &rarr; {}"
@@ -244,14 +241,14 @@ std::string mistakes(const Mistakes& found) {
 std::string workers_of(const RunReport& report) {
   const auto found = report.world.find("workers");
   const auto* const count = found == report.world.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  return count == nullptr ? "" : ", " + plural(*count, "worker");
+  return count == nullptr ? "" : ", " + count_of(*count, "worker");
 }
 
 }  // namespace
 
 std::string report_html(const RunReport& report) {
   const std::string title =
-      report.model + ": " + plural(std::ssize(report.history.epochs), "epoch") + workers_of(report);
+      report.model + ": " + count_of(std::ssize(report.history.epochs), "epoch") + workers_of(report);
   std::string html =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +

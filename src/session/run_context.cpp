@@ -12,6 +12,7 @@
 #include "core/digest.hpp"
 #include "core/environment.hpp"
 #include "core/fault_point.hpp"
+#include "core/format_number.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "options/shared_options.hpp"
@@ -57,9 +58,8 @@ int thread_count(const World& world) {
     }
     if (const int cpus = static_cast<int>(available_cpu_count()); threads > cpus && world.is_chief()) {
       log_warning(
-          fmt::format("OMP_NUM_THREADS is {}, but a worker may use {} CPU{}; its threads wait for each other, so "
-                      "unset it",
-                      threads, cpus, cpus == 1 ? "" : "s"));
+          fmt::format("OMP_NUM_THREADS is {}, but a worker may use {}; its threads wait for each other, so unset it",
+                      threads, count_of(cpus, "CPU")));
     }
     return threads;
   }

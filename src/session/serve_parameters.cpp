@@ -3,6 +3,7 @@
 
 #include "collective/parameter_server/server_communicator.hpp"
 #include "core/fault_point.hpp"
+#include "core/format_number.hpp"
 #include "core/log.hpp"
 #include "session/compiled_model.hpp"
 
@@ -26,8 +27,8 @@ void make_step(CompiledModel& model) {
 
 void serve_parameters(RunContext& run_context) {
   TaskGroup& tasks = *run_context.tasks();
-  log_info(fmt::format("serving variables to {} worker{}; {} prints the progress", tasks.workers(),
-                       tasks.workers() == 1 ? "" : "s", tasks.name_of(0)));
+  log_info(fmt::format("serving variables to {}; {} prints the progress", count_of(tasks.workers(), "worker"),
+                       tasks.name_of(0)));
   while (true) {
     CompiledModel* next = nullptr;
     const auto is_due = [&] {

@@ -2,6 +2,7 @@
 #include "session/write_making_room.hpp"
 
 #include "core/file_system.hpp"
+#include "core/format_number.hpp"
 #include "core/log.hpp"
 
 #include <fmt/format.h>
@@ -36,9 +37,8 @@ void write_making_room(const std::filesystem::path& file, std::span<const Backup
     }
     if (removed == 0) throw;
     log_warning(fmt::format(
-        "no space is left for {}; removed {} older backup{} of this job, kept the newest, and will try once more; free "
-        "some space",
-        file.string(), removed, removed == 1 ? "" : "s"));
+        "no space is left for {}; removed {} of this job, kept the newest, and will try once more; free some space",
+        file.string(), count_of(removed, "older backup")));
   }
   write();
 }

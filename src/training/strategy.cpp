@@ -3,6 +3,7 @@
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
+#include "core/format_number.hpp"
 #include "core/log.hpp"
 #include "options/shared_options.hpp"
 #include "ownership/finished_job.hpp"
@@ -84,8 +85,8 @@ Strategy::Strategy(const Options& options) : run_context_(make_run_context(optio
       local_workers > online_cpus() ? fmt::format("; {} workers share {} CPUs", local_workers, online_cpus()) : "";
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
             << (workers == 1 && !has_servers ? "1 worker"
-                                             : fmt::format("{}{} worker{}, {}", coordinator, workers,
-                                                           workers == 1 ? "" : "s", run_context_->control().describe()))
+                                             : fmt::format("{}{}, {}", coordinator, count_of(workers, "worker"),
+                                                           run_context_->control().describe()))
             << "; " << run_context_->backend().describe() << shared_cores << std::endl;
 }
 

@@ -61,6 +61,41 @@ class QuickTest(FitTest):
         self.assertIn("training goes on from the last backup", said.getvalue())
         np.testing.assert_array_equal(rate.weights[0], rate.weights[1])
 
+    def test_options_that_are_set_between_fits_are_told(self) -> None:
+        x, y = data()
+        options: dict[str, Any] = {"batch_size": BATCH, "verbose": 0, "engine": "native"}
+
+        def told(model: Any) -> str:
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                lockstep.fit(model, x, y, **options)
+            return said.getvalue()
+
+        def compile_again(model: Any) -> None:
+            model.optimizer.clipnorm = 0.5
+            model.compile(keras.optimizers.SGD(0.1, clipnorm=0.5), model.loss, metrics=["accuracy"])
+
+        changes: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+            (
+                "activation of [a-z_0-9/]+/conv2d[_0-9]*",
+                lambda model: setattr(model.layers[0], "activation", keras.activations.tanh),
+            ),
+            ("clipnorm of the optimizer", lambda model: setattr(model.optimizer, "clipnorm", 0.5)),
+            ("", lambda model: setattr(model.optimizer, "learning_rate", 0.01)),
+            ("", compile_again),
+        )
+        for what, change in changes:
+            with self.subTest(what):
+                model = make_model(keras.optimizers.SGD(0.1))
+                self.assertEqual(told(model), "")
+                change(model)
+                said = told(model)
+                if what:
+                    self.assertRegex(said, f"{what} has changed since the last fit")
+                else:
+                    self.assertEqual(said, "")
+                self.assertEqual(told(model), "", "it is told once")
+        self.assertEqual(told(make_model()), "")
+
     def test_what_callbacks_change_is_refused(self) -> None:
         x, y = data()
 

@@ -108,6 +108,10 @@ class SourceTest(FitTest):
                 model, generate(x, y, 40, 1), steps_per_epoch=5, engine=engine, **of_type)),
             ("ended after 1 of 2 batches", lambda engine: lockstep.fit(
                 model, generate(x, y, 40, 1), steps_per_epoch=2, engine=engine, **of_type)),
+            ("has 3 batches, so pass 2 of steps_per_epoch=2 would have 1", lambda engine: lockstep.fit(
+                model, Batches(x[:24], y[:24], 8), steps_per_epoch=2, engine=engine, **of_type)),
+            ("the validation data has 3 batches, so pass 1 of validation_steps=4", lambda engine: lockstep.fit(
+                model, x, y, validation_data=Batches(x[:24], y[:24], 8), validation_steps=4, engine=engine, **of_type)),
             ("8, 7 examples; give equally many", lambda engine: lockstep.fit(
                 model, batches(good, (x[:8], y[:7])), steps_per_epoch=2, engine=engine, **of_type)),
             (r"batch 2 of the data has .*5, 6, 1.*before it .*6, 6, 1", lambda engine: lockstep.fit(
@@ -121,6 +125,11 @@ class SourceTest(FitTest):
         for sentence, call in wrong:
             with self.subTest(sentence), self.assertRaisesRegex(ValueError, sentence):
                 call(engine)
+        whole = Batches(x[:32], y[:32], 8)  # begins anew in the third epoch
+        lockstep.fit(make_model(), whole, steps_per_epoch=2, epochs=3, verbose=0, engine=engine)
+        few = Batches(x[:24], y[:24], 8)
+        lockstep.fit(make_model(), few, steps_per_epoch=2, epochs=1, verbose=0, engine=engine)
+        lockstep.fit(make_model(), x, y, validation_data=few, validation_steps=2, verbose=0, engine=engine)
         short = (x[:1], y[:1])
         sentence = "has 1 example for 2 workers"
         if engine == "native":

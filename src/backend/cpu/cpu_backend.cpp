@@ -5,6 +5,7 @@
 #include "backend/cpu/layouts.hpp"
 #include "backend/cpu/normalization_derivatives.hpp"
 #include "backend/make_backend.hpp"
+#include "core/format_number.hpp"
 #include "graph/work.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -47,8 +48,8 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::string describe() const override {
     const std::string limit = why_instructions_are_limited();
-    return fmt::format("{} with {}{}, {} thread{}, oneDNN {}", cpu_model(), to_string(instructions_),
-                       limit.empty() ? "" : " (" + limit + ")", threads_, threads_ == 1 ? "" : "s", onednn::version());
+    return fmt::format("{} with {}{}, {}, oneDNN {}", cpu_model(), to_string(instructions_),
+                       limit.empty() ? "" : " (" + limit + ")", count_of(threads_, "thread"), onednn::version());
   }
 
   [[nodiscard]] std::map<std::string, std::string> libraries() const override {

@@ -5,6 +5,7 @@
 #include "cluster/world/world.hpp"
 #include "collective/argument_checks.hpp"
 #include "core/environment.hpp"
+#include "core/format_number.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -22,8 +23,8 @@ constexpr std::size_t max_exchanged_bytes = std::size_t{64} << 20U;
 }  // namespace
 
 std::string TaskCommunicator::describe() const {
-  return fmt::format("{} parameter server{}{}", group_.servers(), group_.servers() == 1 ? "" : "s",
-                     shares_mirror_ ? ", one copy of the weights in shared memory" : "");
+  return count_of(group_.servers(), "parameter server") +
+         (shares_mirror_ ? ", one copy of the weights in shared memory" : "");
 }
 
 ArenaMemory TaskCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
