@@ -350,13 +350,16 @@ ProblemKey problem_of(const KernelScope& scope, Product product) {
   return problem;
 }
 
-/// The fastest of cuDNN's kernels and of the direct one.
+using Make = std::unique_ptr<Kernel> (*)(const KernelScope&);
+
+/// The fastest of cuDNN's kernels and Lockstep's own. `make_one_channel`: null if there is none for the product.
 template <typename CudnnKernel>
-std::unique_ptr<Kernel> make_product(const KernelScope& scope, Product product,
-                                     std::unique_ptr<Kernel> (*make_direct)(const KernelScope&)) {
+std::unique_ptr<Kernel> make_product(const KernelScope& scope, Product product, Make make_direct,
+                                     Make make_one_channel = nullptr) {
   if (scope.cuda_context.rules().direct_convolutions) return make_direct(scope);
   return make_fastest(scope, problem_of(scope, product), [&] {
     std::vector<Candidate> all = cudnn_candidates<CudnnKernel>(scope);
+    if (make_one_channel != nullptr && is_one_channel(scope)) all.push_back({.make = make_one_channel});
     all.push_back(
         {.make = make_direct,
          .last_resort = fmt::format("cuDNN has no algorithm for layer '{}' {}; using a slow kernel instead",
@@ -366,7 +369,8 @@ std::unique_ptr<Kernel> make_product(const KernelScope& scope, Product product,
 }
 
 std::unique_ptr<Kernel> make_weights_gradient(const KernelScope& scope) {
-  return make_product<CudnnWeightsGradient>(scope, Product::weights, make_direct_weights_gradient);
+  return make_product<CudnnWeightsGradient>(scope, Product::weights, make_direct_weights_gradient,
+                                            make_one_channel_weights_gradient);
 }
 
 std::unique_ptr<Kernel> make_input_gradient(const KernelScope& scope) {
@@ -377,7 +381,7 @@ std::unique_ptr<Kernel> make_input_gradient(const KernelScope& scope) {
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
   if (scope.operation.groups > 1 || scope.operation.is_transposed) refuse_layer(scope);
-  return make_product<CudnnForward>(scope, Product::forward, make_direct_convolution);
+  return make_product<CudnnForward>(scope, Product::forward, make_direct_convolution, make_one_channel_convolution);
 }
 
 std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {

@@ -3,6 +3,7 @@
 #include "backend/cuda/convolution_kernels.hpp"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_backward.hpp"
+#include "backend/cuda/term_sum.cuh"
 
 #include <memory>
 
@@ -10,21 +11,11 @@ namespace lockstep::cuda {
 
 namespace {
 
-constexpr unsigned sum_threads = 256;
+struct StoreSum {
+  float* sums;
 
-template <typename Term>
-__global__ void sum_terms(const __grid_constant__ Term term, Index pixels, float* sums) {
-  double sum = 0;
-  for (Index pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x) sum += term(blockIdx.x, pixel);
-  __shared__ double parts[sum_threads];
-  parts[threadIdx.x] = sum;
-  __syncthreads();
-  for (unsigned half = sum_threads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) sums[blockIdx.x] = static_cast<float>(parts[0]);
-}
+  LOCKSTEP_HOST_DEVICE void operator()(Index element, double sum) const { sums[element] = static_cast<float>(sum); }
+};
 
 template <typename T, typename To>
 class DirectForwardKernel final : public Kernel {
@@ -55,21 +46,21 @@ class DirectWeightsGradientKernel final : public Kernel {
       : stream_(scope.cuda_context.stream()),
         pixels_(scope.num_examples * static_cast<std::size_t>(scope.output().height * scope.output().width)),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
-        kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
+        kernel_gradient_{scope.weights_gradient(scope.operation.parameter)},
         bias_gradient_(scope, bias_gradient_of(scope)),
         term_{shape_of(scope), scope.value<T>(scope.operation.input), static_cast<const T*>(scope.output_gradient())} {}
 
   void enqueue(const StepContext& /*context*/) override {
     bias_gradient_.enqueue();
-    launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, term_,
-           static_cast<Index>(pixels_), kernel_gradient_);
+    launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>, StoreSum>,
+           term_, static_cast<Index>(pixels_), kernel_gradient_);
   }
   [[nodiscard]] std::string implementation() const override { return "own:direct"; }
 
  private:
   cudaStream_t stream_;
   std::size_t pixels_, kernel_count_;
-  float* kernel_gradient_;
+  StoreSum kernel_gradient_;
   BiasGradient bias_gradient_;
   DirectWeightsTerm<T> term_;
 };
