@@ -196,6 +196,16 @@ TEST_CASE("deterministic runs are reproducible and metrics may be read late") {
   CHECK(same_bits(one.weights(), other.weights()));
 }
 
+TEST_CASE("kernels that were timed compute what the deterministic ones do") {
+  Run timed(false, true);
+  Run first(true, true);
+  for (std::size_t step = 0; step < 4; ++step) {
+    timed.start(32);
+    first.start(32);
+    CHECK(timed.finish()[metric_loss] == Approx(first.finish()[metric_loss]).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("training on a GPU reduces the loss") {
   Run run(false, true);
   std::vector<float> losses;

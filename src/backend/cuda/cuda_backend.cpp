@@ -1,6 +1,7 @@
 // The CUDA backend: finds the GPU, keeps tensors in Keras' layout, and sets plan options for a device with a large
 // cache and a communication stream.
 #include "backend/cuda/cuda_executable.hpp"
+#include "backend/cuda/first_convolution.hpp"
 #include "backend/make_backend.hpp"
 #include "core/environment.hpp"
 
@@ -61,6 +62,7 @@ class CudaBackend final : public Backend {
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
+    cuda::let_first_convolution_derive(graph);
   }
 
   [[nodiscard]] std::unique_ptr<Executable> compile(const Graph& graph, std::vector<Operation> operations,

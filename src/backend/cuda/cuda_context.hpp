@@ -2,7 +2,7 @@
 // algorithms. Kernels of one stream run one after another, so they can share the workspace.
 #pragma once
 
-#include "backend/cuda/algorithm_cache.hpp"
+#include "backend/cuda/kernel_candidates.hpp"
 #include "backend/cuda/workspace.hpp"
 #include "core/cuda/device_streams.hpp"
 
@@ -23,20 +23,9 @@ using CudnnHandle = UniqueHandle<cudnnHandle_t, cudnnDestroy>;
 using CublasLtHandle = UniqueHandle<cublasLtHandle_t, cublasLtDestroy>;
 
 struct AlgorithmRules {
-  bool deterministic = false;  ///< only algorithms with a fixed summation order, chosen without timing
+  bool deterministic = false;  ///< only candidates with a fixed summation order, chosen without timing
   bool allow_tf32 = false;
   bool direct_convolutions = false;  ///< use Lockstep's own convolutions, to tell its faults from cuDNN's
-};
-
-/// A cuDNN convolution algorithm and its math type.
-struct CudnnConvolutionAlgorithm {
-  int algorithm = -1;  ///< -1: there is none
-  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
-};
-
-struct CublasLtMatmulAlgorithm {
-  bool exists = false;
-  cublasLtMatmulAlgo_t algorithm{};
 };
 
 class CudaContext {
@@ -48,23 +37,15 @@ class CudaContext {
   [[nodiscard]] cublasLtHandle_t cublas() const noexcept { return cublas_.get(); }
   [[nodiscard]] const AlgorithmRules& rules() const noexcept { return rules_; }
 
-  /// Device memory that cuDNN's and cuBLASLt's algorithms may use. It and the caches are mutable, because they affect
+  /// Device memory that cuDNN's and cuBLASLt's algorithms may use. It and the cache are mutable, because they affect
   /// speed only.
   [[nodiscard]] Workspace& workspace() const noexcept { return workspace_; }
-
-  /// Algorithms chosen so far.
-  [[nodiscard]] AlgorithmCache<CudnnConvolutionAlgorithm>& convolution_algorithms() const noexcept {
-    return convolution_algorithms_;
-  }
-  [[nodiscard]] AlgorithmCache<CublasLtMatmulAlgorithm>& matmul_algorithms() const noexcept {
-    return matmul_algorithms_;
-  }
+  [[nodiscard]] AlgorithmCache& algorithms() const noexcept { return algorithms_; }
 
  private:
   DeviceStreams& device_streams_;
   AlgorithmRules rules_;
-  mutable AlgorithmCache<CudnnConvolutionAlgorithm> convolution_algorithms_;
-  mutable AlgorithmCache<CublasLtMatmulAlgorithm> matmul_algorithms_;
+  mutable AlgorithmCache algorithms_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
   mutable Workspace workspace_;

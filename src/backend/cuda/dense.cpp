@@ -3,13 +3,15 @@
 //   forward     Y^T [units, rows]      = W^T X^T      bias and relu fused
 //   backward    dW^T [units, features] = dY^T X       bias gradient fused: the sum of dY^T over rows
 //               dX^T [features, rows]  = W dY^T
+// Each product is timed with and without what may be fused into it.
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/kernel_launchers.hpp"
 #include "backend/cuda/matmul.hpp"
+#include "backend/cuda/product_backward.hpp"
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 namespace lockstep::cuda {
 
@@ -24,48 +26,53 @@ std::byte* kernel_of(const KernelScope& scope) {
 
 class DenseForward final : public Kernel {
  public:
-  explicit DenseForward(const KernelScope& scope)
+  DenseForward(const KernelScope& scope, bool is_fused, const cublasLtMatmulAlgo_t& algorithm)
       : stream_(scope.cuda_context.stream()),
         type_(scope.output().type),
         count_(scope.count(scope.output())),
         units_(static_cast<std::size_t>(scope.product().units)),
         function_(scope.operation.activation),
-        bias_(scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr),
-        output_(scope.value<void>(scope.operation.output)) {
-    const auto [rows, features, units] = scope.product();
-    const MatmulShape shape{.m = units,
-                            .n = rows,
-                            .k = features,
-                            .stride_a = units,
-                            .stride_b = features,
-                            .stride_d = units,
-                            .input = scope.input().type,
-                            .output = type_};
-    MatmulOperands operands{.a = kernel_of(scope), .b = scope.value<void>(scope.operation.input), .d = output_};
-    const bool relu = function_ == ActivationFunction::relu;
-    if (bias_ != nullptr) {
-      // A fused bias has the output's type. Keras casts it to that type in mixed precision, too.
-      const bool low = type_ == ElementType::bfloat16;
-      const int parameter = scope.operation.parameter + 1;
-      operands.bias = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
-      operands.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    } else if (relu) {
-      operands.epilogue = CUBLASLT_EPILOGUE_RELU;
-    }
-    product_.emplace(scope.cuda_context, shape, operands);
-    if (product_->fused()) {
-      bias_ = nullptr;
-      if (relu) function_ = ActivationFunction::linear;
-    }
+        bias_(scope.has_bias() && !is_fused ? scope.weights(scope.operation.parameter + 1) : nullptr),
+        output_(scope.value<void>(scope.operation.output)),
+        algorithm_(algorithm),
+        product_(scope.cuda_context, describe(scope, is_fused)) {
+    if (is_fused && function_ == ActivationFunction::relu) function_ = ActivationFunction::linear;
     needs_epilogue_ = bias_ != nullptr || function_ != ActivationFunction::linear;
   }
 
+  [[nodiscard]] static MatmulProblem describe(const KernelScope& scope, bool is_fused) {
+    const auto [rows, features, units] = scope.product();
+    MatmulProblem product{.shape = {.m = units,
+                                    .n = rows,
+                                    .k = features,
+                                    .stride_a = units,
+                                    .stride_b = features,
+                                    .stride_d = units,
+                                    .input = scope.input().type,
+                                    .output = scope.output().type},
+                          .operands = {.a = kernel_of(scope),
+                                       .b = scope.value<void>(scope.operation.input),
+                                       .d = scope.value<void>(scope.operation.output)}};
+    if (!is_fused) return product;
+    const bool relu = scope.operation.activation == ActivationFunction::relu;
+    if (scope.has_bias()) {
+      // A fused bias has the output's type. Keras casts it to that type in mixed precision, too.
+      const bool low = scope.output().type == ElementType::bfloat16;
+      const int parameter = scope.operation.parameter + 1;
+      product.operands.bias = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
+      product.operands.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    } else if (relu) {
+      product.operands.epilogue = CUBLASLT_EPILOGUE_RELU;
+    }
+    return product;
+  }
+
   void enqueue(const StepContext& /*context*/) override {
-    product_->enqueue();
+    product_.enqueue(algorithm_);
     if (needs_epilogue_) add_bias_activation(stream_, type_, output_, type_, output_, bias_, count_, units_, function_);
   }
   [[nodiscard]] std::string implementation() const override {
-    return product_->implementation() + (needs_epilogue_ ? ", custom epilogue" : "");
+    return product_.name_of(algorithm_) + (needs_epilogue_ ? ", custom epilogue" : "");
   }
 
  private:
@@ -77,119 +84,149 @@ class DenseForward final : public Kernel {
   const float* bias_;            ///< null if it is fused
   void* output_;
   bool needs_epilogue_ = false;
-  std::optional<Matmul> product_;
+  cublasLtMatmulAlgo_t algorithm_;
+  Matmul product_;
 };
 
-/// Backward of one chunk of input features.
-class DenseBackward final : public Kernel {
+/// Of one chunk of input features. The first chunk's includes the bias gradient.
+class DenseWeightsGradient final : public Kernel {
  public:
-  explicit DenseBackward(const KernelScope& scope)
+  DenseWeightsGradient(const KernelScope& scope, bool is_fused, const cublasLtMatmulAlgo_t& algorithm)
+      : bias_gradient_(scope, is_fused ? nullptr : bias_gradient_of(scope)),
+        algorithm_(algorithm),
+        product_(scope.cuda_context, describe(scope, is_fused)) {}
+
+  [[nodiscard]] static MatmulProblem describe(const KernelScope& scope, bool is_fused) {
+    const auto [rows, features, units] = scope.product();
+    const auto [begin, end] = scope.operation.input_features;
+    const auto type = scope.input().type;
+    MatmulProblem product{
+        .shape = {.m = units,
+                  .n = static_cast<std::int64_t>(end - begin),
+                  .k = rows,
+                  .transpose_b = true,
+                  .stride_a = units,
+                  .stride_b = features,
+                  .stride_d = units,
+                  .input = type,
+                  .output = ElementType::float32},
+        .operands = {.a = scope.output_gradient(),
+                     .b = scope.value<std::byte>(scope.operation.input) + begin * size_of(type),
+                     .d = scope.weights_gradient(scope.operation.parameter) + begin * static_cast<std::size_t>(units)}};
+    if (is_fused && bias_gradient_of(scope) != nullptr) {
+      product.operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
+      product.operands.bias = bias_gradient_of(scope);
+    }
+    return product;
+  }
+
+  void enqueue(const StepContext& /*context*/) override {
+    bias_gradient_.enqueue();
+    product_.enqueue(algorithm_);
+  }
+  [[nodiscard]] std::string implementation() const override { return product_.name_of(algorithm_); }
+
+ private:
+  [[nodiscard]] static float* bias_gradient_of(const KernelScope& scope) {
+    const bool is_first = scope.operation.input_features.begin == 0;
+    return is_first && scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr;
+  }
+
+  BiasGradient bias_gradient_;
+  cublasLtMatmulAlgo_t algorithm_;
+  Matmul product_;
+};
+
+/// Of one chunk of input features.
+class DenseInputGradient final : public Kernel {
+ public:
+  DenseInputGradient(const KernelScope& scope, bool /*is_fused*/, const cublasLtMatmulAlgo_t& algorithm)
       : stream_(scope.cuda_context.stream()),
         type_(scope.input().type),
         rows_(static_cast<std::size_t>(scope.product().rows)),
         features_(static_cast<std::size_t>(scope.product().features)),
-        units_(static_cast<std::size_t>(scope.product().units)),
-        begin_(scope.operation.input_features.begin),
-        chunk_(scope.operation.input_features.size()),
-        input_function_(scope.operation.input_activation),
-        scratch_(scope.reduction_scratch),
-        input_(scope.value<std::byte>(scope.operation.input)),
-        output_gradient_(scope.gradient<void>(scope.operation.output)) {
-    const auto rows = static_cast<std::int64_t>(rows_);
-    const auto units = static_cast<std::int64_t>(units_);
-    const auto features = static_cast<std::int64_t>(features_);
-    const auto chunk = static_cast<std::int64_t>(chunk_);
-    // In mixed precision only the model's last weighted layer has a float32 output gradient.
-    if (scope.output().type != type_) {
-      converted_ = DeviceBuffer(rows_ * units_ * size_of(type_));
-      convert_from_ = output_gradient_;
-      output_gradient_ = converted_.data();
-    }
-    if (!scope.operation.is_frozen) bind_weights_product(scope);
+        chunk_(scope.operation.input_features),
+        function_(scope.operation.input_activation),
+        input_(scope.value<void>(scope.operation.input)),
+        input_gradient_(scope.gradient<void>(scope.operation.input)),
+        algorithm_(algorithm),
+        product_(scope.cuda_context, describe(scope, false)) {}
 
-    if (!scope.operation.input_gradient) return;
-    input_gradient_ = scope.gradient<std::byte>(scope.operation.input);
-    input_product_.emplace(scope.cuda_context,
-                           MatmulShape{.m = chunk,
-                                       .n = rows,
-                                       .k = units,
-                                       .transpose_a = true,
-                                       .stride_a = units,
-                                       .stride_b = units,
-                                       .stride_d = features,
-                                       .input = type_,
-                                       .output = type_},
-                           MatmulOperands{.a = kernel_of(scope) + begin_ * units_ * size_of(type_),
-                                          .b = output_gradient_,
-                                          .d = input_gradient_ + begin_ * size_of(type_)});
+  [[nodiscard]] static MatmulProblem describe(const KernelScope& scope, bool /*is_fused*/) {
+    const auto [rows, features, units] = scope.product();
+    const auto [begin, end] = scope.operation.input_features;
+    const auto type = scope.input().type;
+    return {.shape = {.m = static_cast<std::int64_t>(end - begin),
+                      .n = rows,
+                      .k = units,
+                      .transpose_a = true,
+                      .stride_a = units,
+                      .stride_b = units,
+                      .stride_d = features,
+                      .input = type,
+                      .output = type},
+            .operands = {.a = kernel_of(scope) + begin * static_cast<std::size_t>(units) * size_of(type),
+                         .b = scope.output_gradient(),
+                         .d = scope.gradient<std::byte>(scope.operation.input) + begin * size_of(type)}};
   }
 
   void enqueue(const StepContext& /*context*/) override {
-    if (convert_from_ != nullptr) {
-      add_bias_activation(stream_, ElementType::float32, convert_from_, type_, output_gradient_, nullptr,
-                          rows_ * units_, units_, ActivationFunction::linear);
-    }
-    if (bias_gradient_ != nullptr) {
-      reduce_bias_gradient(stream_, type_, output_gradient_, rows_, units_, scratch_, bias_gradient_);
-    }
-    if (weights_product_) weights_product_->enqueue();
-    if (!input_product_) return;
-    input_product_->enqueue();
-    apply_activation_gradient(stream_, type_, input_, input_gradient_, rows_, features_, begin_, chunk_,
-                              input_function_);
+    product_.enqueue(algorithm_);
+    apply_activation_gradient(stream_, type_, input_, input_gradient_, rows_, features_, chunk_.begin, chunk_.size(),
+                              function_);
   }
-
-  [[nodiscard]] std::string implementation() const override {
-    std::string names = weights_product_ ? weights_product_->implementation() : "";
-    if (input_product_) names += (names.empty() ? "" : ", ") + input_product_->implementation();
-    return names;
-  }
+  [[nodiscard]] std::string implementation() const override { return product_.name_of(algorithm_); }
 
  private:
-  void bind_weights_product(const KernelScope& scope) {
-    const int parameter = scope.operation.parameter;
-    const auto units = static_cast<std::int64_t>(units_);
-    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
-    MatmulOperands operands{.a = output_gradient_,
-                            .b = input_ + begin_ * size_of(type_),
-                            .d = scope.weights_gradient(parameter) + begin_ * units_};
-    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
-      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
-      operands.bias = bias_gradient_;
-    }
-    weights_product_.emplace(scope.cuda_context,
-                             MatmulShape{.m = units,
-                                         .n = static_cast<std::int64_t>(chunk_),
-                                         .k = static_cast<std::int64_t>(rows_),
-                                         .transpose_b = true,
-                                         .stride_a = units,
-                                         .stride_b = static_cast<std::int64_t>(features_),
-                                         .stride_d = units,
-                                         .input = type_,
-                                         .output = ElementType::float32},
-                             operands);
-    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
-  }
-
   cudaStream_t stream_;
   ElementType type_;
-  std::size_t rows_, features_, units_, begin_, chunk_;
-  ActivationFunction input_function_;
-  std::byte* scratch_;
-  const std::byte* input_;
-  const void* convert_from_ = nullptr;
-  DeviceBuffer converted_;
-  void* output_gradient_;
-  float* bias_gradient_ = nullptr;  ///< null if its sum is fused or another chunk computes it
-  std::byte* input_gradient_ = nullptr;
-  std::optional<Matmul> weights_product_;
-  std::optional<Matmul> input_product_;
+  std::size_t rows_, features_;
+  Range chunk_;
+  ActivationFunction function_;
+  const void* input_;
+  void* input_gradient_;
+  cublasLtMatmulAlgo_t algorithm_;
+  Matmul product_;
 };
+
+template <typename DenseKernel>
+std::vector<Candidate> candidates(const KernelScope& scope) {
+  std::vector<Candidate> all;
+  for (const bool is_fused : {true, false}) {
+    const MatmulProblem product = DenseKernel::describe(scope, is_fused);
+    const cublasLtEpilogue_t epilogue = product.operands.epilogue;
+    if (is_fused && epilogue == CUBLASLT_EPILOGUE_DEFAULT) continue;
+    for (const MatmulAlgorithm& proposed : Matmul(scope.cuda_context, product).algorithms()) {
+      const auto make = [is_fused, algorithm = proposed.algorithm](const KernelScope& its) -> std::unique_ptr<Kernel> {
+        return std::make_unique<DenseKernel>(its, is_fused, algorithm);
+      };
+      all.push_back(
+          {.make = make, .workspace = proposed.workspace, .is_deterministic = epilogue != CUBLASLT_EPILOGUE_BGRADA});
+    }
+  }
+  return all;
+}
+
+/// The product with all that may be fused, and what is computed after it.
+template <typename DenseKernel>
+ProblemKey problem_of(const KernelScope& scope) {
+  ProblemKey problem = Matmul(scope.cuda_context, DenseKernel::describe(scope, true)).problem();
+  problem.push_back(static_cast<std::int64_t>(scope.operation.activation.kind));
+  problem.push_back(static_cast<std::int64_t>(scope.operation.input_activation.kind));
+  return problem;
+}
+
+template <typename DenseKernel>
+std::unique_ptr<Kernel> make_product(const KernelScope& scope) {
+  return make_fastest(scope, problem_of<DenseKernel>(scope), [&] { return candidates<DenseKernel>(scope); });
+}
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return std::make_unique<DenseForward>(scope); }
+std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return make_product<DenseForward>(scope); }
 
-std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) { return std::make_unique<DenseBackward>(scope); }
+std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) {
+  return std::make_unique<ProductBackward>(scope, make_product<DenseWeightsGradient>, make_product<DenseInputGradient>);
+}
 
 }  // namespace lockstep::cuda

@@ -1,4 +1,4 @@
-// Functors of a direct convolution with any strides, dilation and padding, for convolutions without a cuDNN algorithm.
+// Functors of a direct convolution with any strides, dilation and padding.
 // Images are [height, width, channels], kernels [filter, height, width, channel].
 #pragma once
 

@@ -151,6 +151,19 @@ struct SoftmaxRowBackward {
   }
 };
 
+/// Numbers in [-1, 1) that depend on the index alone.
+template <typename T>
+struct FillWithRandomNumbers {
+  T* to;
+
+  LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
+    Index bits = (i + 1) * 0x9E3779B9U;  // a hash by multiplications and shifts (Wellons, "lowbias32")
+    bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
+    bits = (bits ^ (bits >> 15U)) * 0x846CA68BU;
+    to[i] = static_cast<float>(bits >> 8U) * 0x1p-23F - 1.0F;
+  }
+};
+
 /// Copies images into zero-padded ones, or crops them from padded ones.
 template <typename T>
 struct PadImages {

@@ -31,6 +31,12 @@ struct KernelScope : OperationScope {
   const StepArguments* arguments;  ///< on the device
   std::byte* reduction_scratch;    ///< scratch memory of one per-channel sum
   const CudaContext& cuda_context;
+  void* converted_gradient = nullptr;  ///< the output's gradient in the input's type, where the types differ
+
+  /// What the products of a backward operation read: [pixels, channels].
+  [[nodiscard]] void* output_gradient() const {
+    return converted_gradient != nullptr ? converted_gradient : gradient<void>(operation.output);
+  }
 };
 
 // The factories: make_gather() and so on.
@@ -50,9 +56,5 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 void refuse_regularizers_and_constraints(const Graph& graph);
 /// Throws UsageError for a model that has more than one input or output.
 void refuse_several_inputs_or_outputs(const Graph& graph);
-
-// Convolutions without cuDNN.
-[[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);
-[[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution_backward(const KernelScope& scope);
 
 }  // namespace lockstep::cuda

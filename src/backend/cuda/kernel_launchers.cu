@@ -65,6 +65,13 @@ void reduce_bias_gradient(cudaStream_t stream, ElementType type, const void* gra
   });
 }
 
+void fill_with_random_numbers(cudaStream_t stream, ElementType type, void* memory, std::size_t count) {
+  with_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    for_each(stream, count, FillWithRandomNumbers<T>{static_cast<T*>(memory)});
+  });
+}
+
 std::size_t channel_reduction_scratch_bytes(std::size_t channels) { return channel_reduction_bytes(channels); }
 
 void pad_images(cudaStream_t stream, ElementType type, const void* from, void* padded, const PaddingSizes& sizes) {

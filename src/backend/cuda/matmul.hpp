@@ -1,5 +1,5 @@
-// A matrix product on cuBLASLt, whose constructor chooses the algorithm. cuBLASLt's matrices are column-major, so
-// callers with row-major matrices compute the transposed product (dense.cpp).
+// A matrix product on cuBLASLt. cuBLASLt's matrices are column-major, so callers with row-major matrices compute the
+// transposed product (dense.cpp).
 #pragma once
 
 #include "backend/backend.hpp"
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::cuda {
 
@@ -31,34 +32,41 @@ struct MatmulOperands {
   void* bias = nullptr;  ///< of D's type; a gradient's epilogue writes it, others read it
 };
 
+struct MatmulProblem {
+  MatmulShape shape;
+  MatmulOperands operands;
+};
+
+struct MatmulAlgorithm {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::size_t workspace = 0;  ///< bytes
+};
+
 class Matmul {
  public:
-  /// If cuBLASLt has no algorithm with the epilogue, the product is computed without it: see `fused`.
-  Matmul(const CudaContext& cuda_context, const MatmulShape& shape, const MatmulOperands& operands);
+  Matmul(const CudaContext& cuda_context, const MatmulProblem& problem);
 
-  void enqueue() const;
+  /// What the algorithms depend on.
+  [[nodiscard]] const ProblemKey& problem() const noexcept { return problem_; }
 
-  /// True if the product includes the requested epilogue.
-  [[nodiscard]] bool fused() const noexcept { return fused_; }
-  [[nodiscard]] const std::string& implementation() const noexcept { return implementation_; }
+  /// What cuBLASLt proposes, in the order of its estimates. Empty if it does not support the product.
+  [[nodiscard]] std::vector<MatmulAlgorithm> algorithms() const;
+
+  /// Throws InternalError if the algorithm does not run.
+  void enqueue(const cublasLtMatmulAlgo_t& algorithm) const;
+
+  /// The algorithm's name in reports: "cublaslt:11+epilogue".
+  [[nodiscard]] std::string name_of(const cublasLtMatmulAlgo_t& algorithm) const;
 
  private:
   using Description = UniqueHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
   using Layout = UniqueHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-  /// Returns false if there is no algorithm with this epilogue.
-  [[nodiscard]] bool choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue);
-  [[nodiscard]] CublasLtMatmulAlgorithm measure(cublasLtEpilogue_t epilogue) const;
-  [[nodiscard]] float milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const;
-  [[nodiscard]] cublasStatus_t launch(const cublasLtMatmulAlgo_t& algorithm) const;
-
   const CudaContext& cuda_context_;
   MatmulOperands operands_;
+  ProblemKey problem_;
   Description description_;
   Layout a_, b_, d_;
-  cublasLtMatmulAlgo_t algorithm_{};
-  bool fused_ = false;
-  std::string implementation_;
 };
 
 }  // namespace lockstep::cuda

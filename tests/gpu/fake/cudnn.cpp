@@ -199,7 +199,7 @@ cudnnStatus_t enqueue(cudnnHandle_t handle, int algorithm, Workspace workspace, 
   return status == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
-/// The results of Get and Find: an algorithm that needs too much workspace, one that fails, and working ones.
+/// The results of Get: an algorithm that needs too much workspace, one that fails, and working ones.
 template <typename Performance, typename Algorithm>
 cudnnStatus_t propose(const Shapes& shapes, bool first_is_deterministic, int max_results, int* found,
                       Performance* results) {
@@ -221,24 +221,6 @@ cudnnStatus_t propose(const Shapes& shapes, bool first_is_deterministic, int max
   add(0, CUDNN_STATUS_SUCCESS, 0, first_is_deterministic);
   add(1, CUDNN_STATUS_SUCCESS, some_workspace, true);
   add(0, CUDNN_STATUS_NOT_SUPPORTED, 0, false);
-  return CUDNN_STATUS_SUCCESS;
-}
-
-/// Find synchronizes and overwrites its output with garbage, since it runs the algorithms.
-template <typename Performance, typename Algorithm>
-cudnnStatus_t find(cudnnHandle_t handle, const Shapes& shapes, bool first_is_deterministic, const Shape& target,
-                   void* memory, int max_results, int* found, Performance* results) {
-  const fake_gpu::Locked locked;
-  if (fake_gpu::refuse_in_capture() != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED;
-  const cudnnStatus_t status =
-      propose<Performance, Algorithm>(shapes, first_is_deterministic, max_results, found, results);
-  if (status != CUDNN_STATUS_SUCCESS) return status;
-  if (!holds(target, memory)) return CUDNN_STATUS_BAD_PARAM;
-  const std::size_t bytes = count_of(target) * fake_gpu::size_of(is_low(target));
-  (void)Device::get().enqueue_call(handle->stream, [memory, bytes] { std::memset(memory, 0xFF, bytes); });
-  (void)cudaStreamSynchronize(handle->stream);
-  const bool other_first = *found > 2 && Device::get().random().below(2) == 1;  // measured times vary between runs
-  if (other_first) std::swap(results[1], results[2]);
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -315,15 +297,6 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t /*handle*/, c
   return propose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>({*x, *w, *y, *conv}, true, max_results,
                                                                            found, results);
 }
-cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(cudnnHandle_t handle, cudnnTensorDescriptor_t x_shape,
-                                                     const void* /*x*/, cudnnFilterDescriptor_t w_shape,
-                                                     const void* /*w*/, cudnnConvolutionDescriptor_t conv,
-                                                     cudnnTensorDescriptor_t y_shape, void* y, int max_results,
-                                                     int* found, cudnnConvolutionFwdAlgoPerf_t* results,
-                                                     void* /*workspace*/, std::size_t /*workspace_bytes*/) {
-  return find<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(handle, {*x_shape, *w_shape, *y_shape, *conv},
-                                                                        true, *y_shape, y, max_results, found, results);
-}
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t /*handle*/, cudnnTensorDescriptor_t x,
                                                             cudnnTensorDescriptor_t dy,
                                                             cudnnConvolutionDescriptor_t conv,
@@ -332,30 +305,12 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t /*hand
   return propose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>({*x, *dw, *dy, *conv}, false,
                                                                                        max_results, found, results);
 }
-cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(cudnnHandle_t handle, cudnnTensorDescriptor_t x_shape,
-                                                            const void* /*x*/, cudnnTensorDescriptor_t dy_shape,
-                                                            const void* /*dy*/, cudnnConvolutionDescriptor_t conv,
-                                                            cudnnFilterDescriptor_t dw_shape, void* dw, int max_results,
-                                                            int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results,
-                                                            void* /*workspace*/, std::size_t /*workspace_bytes*/) {
-  return find<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(
-      handle, {*x_shape, *dw_shape, *dy_shape, *conv}, false, *dw_shape, dw, max_results, found, results);
-}
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t /*handle*/, cudnnFilterDescriptor_t w,
                                                           cudnnTensorDescriptor_t dy, cudnnConvolutionDescriptor_t conv,
                                                           cudnnTensorDescriptor_t dx, int max_results, int* found,
                                                           cudnnConvolutionBwdDataAlgoPerf_t* results) {
   return propose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>({*dx, *w, *dy, *conv}, false,
                                                                                    max_results, found, results);
-}
-cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(cudnnHandle_t handle, cudnnFilterDescriptor_t w_shape,
-                                                          const void* /*w*/, cudnnTensorDescriptor_t dy_shape,
-                                                          const void* /*dy*/, cudnnConvolutionDescriptor_t conv,
-                                                          cudnnTensorDescriptor_t dx_shape, void* dx, int max_results,
-                                                          int* found, cudnnConvolutionBwdDataAlgoPerf_t* results,
-                                                          void* /*workspace*/, std::size_t /*workspace_bytes*/) {
-  return find<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(
-      handle, {*dx_shape, *w_shape, *dy_shape, *conv}, false, *dx_shape, dx, max_results, found, results);
 }
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_shape,

@@ -1,5 +1,4 @@
 // CUDA's elementwise functors, filter layouts, and the algorithm cache.
-#include "backend/cuda/algorithm_cache.hpp"
 #include "backend/cuda/filter_layout.hpp"
 #include "cuda_functors.hpp"
 
@@ -98,13 +97,14 @@ TEST_CASE("CUDA: bias, activation and type conversion functors match their defin
   CHECK(to == std::vector<float>{0, 0, 3, 0});
 }
 
-TEST_CASE("CUDA: the algorithm cache returns the first choice") {
-  AlgorithmCache<int> choices;
-  int made = 0;
-  const auto of = [&](const ProblemKey& problem) { return choices.get_or_choose(problem, [&] { return ++made; }); };
-  CHECK(of({1, 2}) == 1);
-  CHECK(of({2, 1}) == 2);
-  CHECK(of({1, 2, 0}) == 3);
-  CHECK(of({1, 2}) == 1);
-  CHECK(made == 3);
+TEST_CASE("CUDA: random numbers are spread over [-1, 1)") {
+  std::vector<float> values(4096);
+  for_each(values.size(), FillWithRandomNumbers<float>{values.data()});
+  std::array<int, 8> counts{};
+  for (const float value : values) {
+    REQUIRE(value >= -1.0F);
+    REQUIRE(value < 1.0F);
+    ++counts[static_cast<std::size_t>((value + 1.0F) * 4.0F)];
+  }
+  for (const int count : counts) CHECK(std::abs(count - 512) < 100);
 }

@@ -84,33 +84,15 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnn
                                                      cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t conv,
                                                      cudnnTensorDescriptor_t y, int max_results, int* found,
                                                      cudnnConvolutionFwdAlgoPerf_t* results);
-cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(cudnnHandle_t handle, cudnnTensorDescriptor_t x_shape,
-                                                     const void* x, cudnnFilterDescriptor_t w_shape, const void* w,
-                                                     cudnnConvolutionDescriptor_t conv, cudnnTensorDescriptor_t y_shape,
-                                                     void* y, int max_results, int* found,
-                                                     cudnnConvolutionFwdAlgoPerf_t* results, void* workspace,
-                                                     std::size_t workspace_bytes);
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                                                             cudnnTensorDescriptor_t dy,
                                                             cudnnConvolutionDescriptor_t conv,
                                                             cudnnFilterDescriptor_t dw, int max_results, int* found,
                                                             cudnnConvolutionBwdFilterAlgoPerf_t* results);
-cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(cudnnHandle_t handle, cudnnTensorDescriptor_t x_shape,
-                                                            const void* x, cudnnTensorDescriptor_t dy_shape,
-                                                            const void* dy, cudnnConvolutionDescriptor_t conv,
-                                                            cudnnFilterDescriptor_t dw_shape, void* dw, int max_results,
-                                                            int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results,
-                                                            void* workspace, std::size_t workspace_bytes);
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
                                                           cudnnTensorDescriptor_t dy, cudnnConvolutionDescriptor_t conv,
                                                           cudnnTensorDescriptor_t dx, int max_results, int* found,
                                                           cudnnConvolutionBwdDataAlgoPerf_t* results);
-cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(cudnnHandle_t handle, cudnnFilterDescriptor_t w_shape,
-                                                          const void* w, cudnnTensorDescriptor_t dy_shape,
-                                                          const void* dy, cudnnConvolutionDescriptor_t conv,
-                                                          cudnnTensorDescriptor_t dx_shape, void* dx, int max_results,
-                                                          int* found, cudnnConvolutionBwdDataAlgoPerf_t* results,
-                                                          void* workspace, std::size_t workspace_bytes);
 
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_shape,
                                       const void* x, cudnnFilterDescriptor_t w_shape, const void* w,
