@@ -152,18 +152,26 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   ++profile_.steps;
   const Timed timed(profile_.total);
   (void)communicator_.take_times();  // discards the times between training steps
-  if (!executable_.try_replay(context, optimizer, iteration, communicator_.is_graph_capturable())) {
-    if (executable_.is_capturing()) {
-      capture(context, optimizer, iteration);
-    } else {
-      enqueue(context, optimizer, iteration);
-    }
-  }
+  run(context, optimizer, iteration, communicator_.is_graph_capturable());
   const CommunicationTimes times = communicator_.take_times();
   profile_.waiting += times.shared_memory_wait + times.mpi_wait;
 }
 
+void Step::run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable) {
+  if (executable_.try_replay(context, optimizer, iteration, capturable)) return;
+  if (executable_.is_capturing()) {
+    capture(context, optimizer, iteration);
+  } else {
+    enqueue(context, optimizer, iteration);
+  }
+}
+
 void Step::enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+  if (!context.training) {
+    for (const PlanStep& step : plan_.inference) infer(step, context);
+    executable_.end_step();
+    return;
+  }
   const bool with_metrics = reduces_metrics(iteration);
   TrainingRun run(*this, context, optimizer, iteration);
   (with_metrics ? with_metrics_ : without_metrics_).run(run);
@@ -199,7 +207,8 @@ void Step::synchronize() {
 }
 
 void Step::infer(const StepContext& context) {
-  for (const PlanStep& step : plan_.inference) infer(step, context);
+  // A device can capture any pass: it has no tensor parallelism, so that a pass communicates nothing.
+  run(context, SGD(), 1, true);
 }
 
 void Step::predict(const StepContext& context) {

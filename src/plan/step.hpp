@@ -30,7 +30,8 @@ class Step {
   /// Waits until all shards of all weights are updated. Call it before reading weights outside a training step.
   void synchronize();
 
-  /// Runs a forward pass on synchronized weights. The metrics parameter's gradient then holds this rank's metric sums.
+  /// Runs a forward pass on synchronized weights, whose local metrics the executable then holds. All ranks must run
+  /// passes of the same global batches, because they agree on whether to capture one.
   void infer(const StepContext& context);
 
   /// Runs a forward pass without the loss, so it needs no targets.
@@ -43,6 +44,8 @@ class Step {
  private:
   class TrainingRun;
 
+  /// Replays the step, captures it, or enqueues it.
+  void run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable);
   void enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
   /// Enqueues a step that the device captures, and runs it. If the capture fails on some rank, all ranks run the step
   /// and later ones without captures.

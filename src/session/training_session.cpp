@@ -150,7 +150,7 @@ void TrainingSession::read_metrics() {
   if (model.training->step.reduces_metrics(model.iteration - in_flight_)) {
     model.training->executable->take_metrics(written);
   } else {
-    model.read_local_metrics(written);
+    model.training->executable->take_local_metrics(written);
     // Not yet reduced over the ranks.
     written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
   }
@@ -167,7 +167,7 @@ void TrainingSession::read_metrics_of_ticket() {
     std::ranges::fill(written_metrics_, 0.0F);
   } else {
     gradients_.add_applied(result.staleness);
-    model.read_local_metrics(written_metrics_);
+    model.training->executable->take_local_metrics(written_metrics_);
   }
   model.to_metric_sums(written_metrics_, last_step_);
 }

@@ -114,10 +114,10 @@ void Model::validate(const Dataset& data) const {
 
 namespace {
 
-/// Nothing, if the result is known already.
-MetricSums metrics_of(ModelParts& parts, const Batch& batch) {
+/// Of a batch, or of an epoch's batches. Nothing, if the result is known already.
+MetricSums metrics_of(ModelParts& parts, const auto& batches) {
   CompiledModel& model = parts.model.compiled();
-  if (!parts.run_context->is_replaying()) return model.evaluate(batch);
+  if (!parts.run_context->is_replaying()) return model.evaluate(batches);
   MetricSums none;
   none.sums.resize(model.num_metric_sums());
   return none;
@@ -129,9 +129,7 @@ Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& op
   parts.run_context->begin_service();
   parts.model.validate(data);
   const EpochBatches batches(data, parts.run_context->batch_size(options.batch_size), 0, false);
-  MetricSums local;
-  for (std::uint64_t step = 0; step < batches.size(); ++step) local += metrics_of(parts, batches.at(0, step));
-  return parts.session.to_logs(parts.model.compiled().all_reduce(local));
+  return parts.session.to_logs(parts.model.compiled().all_reduce(metrics_of(parts, batches)));
 }
 
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
