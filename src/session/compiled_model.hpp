@@ -106,8 +106,8 @@ struct CompiledModel {
   [[nodiscard]] const Plan& plan() const { return steps.front()->plan; }
   [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }
 
-  /// Runs forward passes and returns this rank's metric sums. `all_reduce` adds those of all ranks. No training step may
-  /// be in flight.
+  /// Runs forward passes and returns this rank's metric sums. `all_reduce` adds those of all ranks. The metrics of
+  /// training steps in flight must have been taken.
   [[nodiscard]] MetricSums evaluate(const Batch& batch);
   /// The same of all batches of the first epoch.
   [[nodiscard]] MetricSums evaluate(const EpochBatches& batches);
