@@ -44,12 +44,15 @@ class Step {
  private:
   class TrainingRun;
 
-  /// Replays the step, captures it, or enqueues it.
-  void run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable);
-  void enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  /// Replays a step, captures it, or only enqueues it.
+  template <typename Enqueue>
+  void run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable,
+           const Enqueue& enqueue);
   /// Enqueues a step that the device captures, and runs it. If the capture fails on some rank, all ranks run the step
   /// and later ones without captures.
-  void capture(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  template <typename Enqueue>
+  void capture(const Enqueue& enqueue);
+  void enqueue_training(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
   void infer(const PlanStep& step, const StepContext& context);
 
   const Plan& plan_;
