@@ -83,7 +83,7 @@ class CudaExecutable final : public Executable {
   std::size_t steps_begun_ = 0;
   std::size_t metrics_taken_ = 0;
   bool in_step_ = false;
-  bool is_training_ = false;  ///< the step that has begun
+  bool is_training_ = false;             ///< the step that has begun
   std::optional<OperationTimer> timer_;  ///< with LOCKSTEP_CUDA_PROFILE=1
   bool use_cuda_graphs_ = true;
   std::vector<float> outputs_;
