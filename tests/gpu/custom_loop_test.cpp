@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 using namespace lockstep;
@@ -68,10 +69,13 @@ class EvaluateOften final : public Callback {
   explicit EvaluateOften(const Dataset& data) : data_(data) {}
   void on_train_batch_end(Model& model, std::int64_t /*step*/, const MetricSums& /*so_far*/) override {
     CHECK(model.evaluate(data_).at("loss") > 0);
+    ++calls_;
   }
+  [[nodiscard]] std::size_t calls() const noexcept { return calls_; }
 
  private:
   const Dataset& data_;
+  std::size_t calls_ = 0;
 };
 
 }  // namespace
@@ -80,9 +84,10 @@ TEST_CASE("an evaluation while steps are in flight changes nothing") {
   const Examples examples = make_examples(everything, logits, steps_in_epoch * 8, 3);
   Job plainly(everything, plain, on_gpu());
   Job evaluating(everything, plain, on_gpu());
-  EvaluateOften callback(examples.data);
+  const auto callback = std::make_shared<EvaluateOften>(examples.data);
   const History expected = plainly.model.fit(examples.data, {.epochs = 2});
   const History found = evaluating.model.fit(examples.data, {.epochs = 2, .callbacks = {callback}});
+  CHECK(callback->calls() == 2 * steps_in_epoch);
   CHECK(found["loss"] == expected["loss"]);
   CHECK(same_bits(evaluating.model.weights(), plainly.model.weights()));
 }
