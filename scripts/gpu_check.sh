@@ -4,9 +4,10 @@
 #   gpu_check.sh                   packs and runs all stages, on a machine that has the build packages and a GPU
 #   gpu_check.sh pack [DIR]        builds for CUDA_ARCHITECTURES (default 90) and collects programs and libraries in DIR
 #   gpu_check.sh run STAGE [DIR]   runs one stage, A to E (see gpu_stages.py), in at most 500 seconds
-# LOCKSTEP_MNIST_DIR names the real MNIST, which `pack` includes; without it the digits are synthetic. DIR is
-# build/gpu-check by default. DIR.tar.gz holds the same files and this script, to copy to the machine with the GPU. A
-# stage writes what came out into the folder that OUT names, by default DIR/out.
+# GPU_CHECK_PROGRAMS names a folder of programs that are already built: `pack` then builds nothing. LOCKSTEP_MNIST_DIR
+# names the real MNIST, which `pack` includes; without it the digits are synthetic. DIR is build/gpu-check by default.
+# DIR.tar.gz holds the same files and this script, to copy to the machine with the GPU. A stage writes what came out into
+# the folder that OUT names, by default DIR/out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
@@ -34,13 +35,15 @@ pack_libraries() {
 }
 
 pack() {
-  local build=build/gpu name
-  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_BENCHES=OFF \
-    -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" >/dev/null
-  cmake --build $build --target keras_mnist custom_training_mnist test_gpu
+  local programs=${GPU_CHECK_PROGRAMS:-build/gpu/bin} name
+  if [ -z "${GPU_CHECK_PROGRAMS:-}" ]; then
+    cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_BENCHES=OFF \
+      -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" >/dev/null
+    cmake --build build/gpu --target keras_mnist custom_training_mnist test_gpu
+  fi
   rm -rf "$folder"
   mkdir -p "$folder/usr/bin" "$folder/usr/lib" "$folder/usr/share" "$folder/etc" "$folder/bench" "$folder/tests"
-  cp $build/bin/{keras_mnist,custom_training_mnist,test_gpu} "$folder/usr/bin"
+  cp -L "$programs"/{keras_mnist,custom_training_mnist,test_gpu} "$folder/usr/bin"
   strip "$folder"/usr/bin/*
   cp -r scripts "$folder"
   cp -r bench/gpu "$folder/bench"

@@ -4,14 +4,15 @@
     gpu_stages.py STAGE --folder DIR [--out DIR] [--seconds 500] [--steps 100]
 
 A: versions; both programs with and without CUDA graphs, in all precisions and at three batch sizes; times of each
-   operation; PyTorch at batch 128.
+   operation; PyTorch and JAX at batch 128.
 B: the tests on a GPU. A case that fails is tried again without CUDA graphs and without cuDNN's convolutions.
 C: 2 and 4 ranks on one GPU, by NCCL and MPI; a rank that is killed; resuming.
 D: compute-sanitizer on a short training.
-E: large batches, and all of PyTorch's modes.
+E: large batches, all of PyTorch's modes, and JAX.
 
 A stage ends after --seconds: what has not begun by then is "not run". --out gets stage_STAGE.json, written after each
-check, and stage_STAGE.log. The exit code is 1 if a check failed in every way, and 77 if there is no GPU.
+check, and stage_STAGE.log. The exit code is 1 if a check failed in every way, and 77 if there is no GPU; both files say
+so then.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Stage:
         self.libraries = ":".join([str(folder / "usr" / "lib"), *nvidia, given]).rstrip(":")
         self.environment = {**os.environ, "LD_LIBRARY_PATH": self.libraries, "OPAL_PREFIX": str(folder / "usr"),
                             "PATH": f"{self.programs}:{os.environ.get('PATH', '')}", "OMPI_MCA_plm": "isolated",
-                            "PYTHONUNBUFFERED": "1"}
-        if not (folder / "usr" / "lib" / "openmpi").is_dir():  # programs of this machine, not packed ones
+                            "PMIX_MCA_pcompress_base_silence_warning": "1", "PYTHONUNBUFFERED": "1"}
+        if not (self.programs / "mpirun").exists():  # programs of this machine, not packed ones
             del self.environment["OPAL_PREFIX"]
         data = folder / "mnist"
         self.data = os.environ.get("LOCKSTEP_MNIST_DIR") or (str(data) if data.is_dir() else "")
@@ -98,6 +99,13 @@ class Stage:
                 if again["outcome"] == "passed":
                     break
         self.write()
+
+    def skip(self, cause: str) -> None:
+        """Records that the stage runs no checks."""
+        self.results.append({"name": "the device", "outcome": "skipped", "seconds": 0, "cause": cause})
+        self.add_to_log(f"stage {self.name} skipped: {cause}\n")
+        self.write()
+        print(f"stage {self.name} skipped: {cause}; see {self.out}")
 
     def try_once(self, name: str, check: Check, variables: dict[str, str]) -> dict[str, Any]:
         if self.left() < 5:
@@ -190,7 +198,7 @@ class Stage:
                 "--batches", *batches, "--minutes", f"{max(self.left() / 60 - 1, 0.5):.1f}"]
         if self.data:
             call += ["--data-dir", self.data]
-        return Check(f"PyTorch at batch {', '.join(batches)}", tuple(call), 480)
+        return Check(f"PyTorch and JAX at batch {', '.join(batches)}", tuple(call), 480)
 
     def stage_b(self) -> Iterator[Check]:
         test = str(self.programs / "test_gpu")
@@ -240,7 +248,7 @@ STAGES: dict[str, Callable[[Stage], Iterator[Check]]] = {
 
 
 def has_gpu() -> bool:
-    if "LOCKSTEP_FAKE_GPUS" in os.environ:
+    if os.environ.get("LOCKSTEP_FAKE_GPUS"):
         return True
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/nvidia0"))
 
@@ -256,10 +264,10 @@ def main() -> int:
     folder = given.folder.resolve()
     out = (given.out or folder / "out").resolve()
     out.mkdir(parents=True, exist_ok=True)
-    if not has_gpu():
-        print("skipped: no NVIDIA device")
-        return SKIPPED
     stage = Stage(given.stage, folder, out, given.seconds, given.steps)
+    if not has_gpu():
+        stage.skip("no NVIDIA device: there is neither /dev/nvidiactl nor /dev/nvidia0")
+        return SKIPPED
     for check in STAGES[given.stage](stage):
         stage.run(check)
     failed = [result["name"] for result in stage.results if result["outcome"] == "failed"

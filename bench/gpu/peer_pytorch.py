@@ -52,7 +52,11 @@ class Peer:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def run(self, model: str, batch: int, steps: int, epochs: int, bf16: bool, mode: str, channels_last: bool) -> dict:
+    def run(
+        self, model: str, batch: int, steps: int, epochs: int, precision: str, mode: str, channels_last: bool
+    ) -> dict:
+        bf16 = precision == "bf16"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
         torch.manual_seed(0)
         torch._dynamo.reset()
         layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -133,8 +137,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--data-dir", default="")
     options = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     peer = Peer(options.device, options.data_dir)
     for line in sys.stdin:

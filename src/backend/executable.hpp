@@ -43,9 +43,9 @@ class Executable {
   /// applies them to the updates that follow, and returns true. If it returns false, the caller computes the scales.
   [[nodiscard]] virtual bool make_clip_scales(const Clipping& /*clipping*/) { return false; }
 
-  /// Begins a training step. Returns true if the device replays a captured graph of the whole step. If it returns
-  /// false, the caller enqueues the operations and updates and then calls end_step. `capturable`: whether the
-  /// communicator's work can be captured.
+  /// Begins a step: of training, or of an evaluation, which updates nothing and ignores the optimizer. Returns true if
+  /// the device replays a captured graph of the whole step. If it returns false, the caller enqueues the operations and
+  /// updates and then calls end_step. `capturable`: whether the communicator's work can be captured.
   [[nodiscard]] virtual bool try_replay(const StepContext& /*context*/, const Optimizer& /*optimizer*/,
                                         std::uint64_t /*iteration*/, bool /*capturable*/) {
     return false;
@@ -62,11 +62,15 @@ class Executable {
   /// Forgets the captured step, which the caller enqueues again. No later step is captured.
   virtual void give_up_captures() {}
 
-  /// How many training steps may be in flight before their metrics are taken.
+  /// How many steps may be in flight before their metrics are taken.
   [[nodiscard]] virtual std::size_t max_in_flight() const noexcept { return 1; }
 
   /// Waits for the oldest training step whose metrics have not been taken, and copies its metrics parameter.
   virtual void take_metrics(std::span<float> metrics) = 0;
+
+  /// The same of a step whose metrics are this rank's, not all-reduced: of an evaluation, or of a training step that
+  /// does not reduce them.
+  virtual void take_local_metrics(std::span<float> metrics) = 0;
 
   /// Waits for all enqueued work, then copies a range of an arena to the host.
   virtual void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const = 0;

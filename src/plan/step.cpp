@@ -152,18 +152,24 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   ++profile_.steps;
   const Timed timed(profile_.total);
   (void)communicator_.take_times();  // discards the times between training steps
-  if (!executable_.try_replay(context, optimizer, iteration, communicator_.is_graph_capturable())) {
-    if (executable_.is_capturing()) {
-      capture(context, optimizer, iteration);
-    } else {
-      enqueue(context, optimizer, iteration);
-    }
-  }
+  run(context, optimizer, iteration, communicator_.is_graph_capturable(),
+      [&] { enqueue_training(context, optimizer, iteration); });
   const CommunicationTimes times = communicator_.take_times();
   profile_.waiting += times.shared_memory_wait + times.mpi_wait;
 }
 
-void Step::enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+template <typename Enqueue>
+void Step::run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable,
+               const Enqueue& enqueue) {
+  if (executable_.try_replay(context, optimizer, iteration, capturable)) return;
+  if (executable_.is_capturing()) {
+    capture(enqueue);
+  } else {
+    enqueue();
+  }
+}
+
+void Step::enqueue_training(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   const bool with_metrics = reduces_metrics(iteration);
   TrainingRun run(*this, context, optimizer, iteration);
   (with_metrics ? with_metrics_ : without_metrics_).run(run);
@@ -172,10 +178,11 @@ void Step::enqueue(const StepContext& context, const Optimizer& optimizer, std::
   executable_.end_step();
 }
 
-void Step::capture(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+template <typename Enqueue>
+void Step::capture(const Enqueue& enqueue) {
   std::string problem;
   try {
-    enqueue(context, optimizer, iteration);
+    enqueue();
   } catch (const InternalError& error) {  // a call that must not be captured
     problem = error.what();
     norm_clipping_.clear();
@@ -191,7 +198,7 @@ void Step::capture(const StepContext& context, const Optimizer& optimizer, std::
                     first->rank, first->what));
   }
   executable_.give_up_captures();
-  enqueue(context, optimizer, iteration);
+  enqueue();
 }
 
 void Step::synchronize() {
@@ -199,7 +206,11 @@ void Step::synchronize() {
 }
 
 void Step::infer(const StepContext& context) {
-  for (const PlanStep& step : plan_.inference) infer(step, context);
+  // A device can capture any pass: it has no tensor parallelism, so that a pass communicates nothing.
+  run(context, SGD(), 1, true, [&] {
+    for (const PlanStep& step : plan_.inference) infer(step, context);
+    executable_.end_step();
+  });
 }
 
 void Step::predict(const StepContext& context) {

@@ -30,7 +30,8 @@ class Step {
   /// Waits until all shards of all weights are updated. Call it before reading weights outside a training step.
   void synchronize();
 
-  /// Runs a forward pass on synchronized weights. The metrics parameter's gradient then holds this rank's metric sums.
+  /// Runs a forward pass on synchronized weights, whose local metrics the executable then holds. All ranks must run
+  /// passes of the same global batches, because they agree on whether to capture one.
   void infer(const StepContext& context);
 
   /// Runs a forward pass without the loss, so it needs no targets.
@@ -43,10 +44,15 @@ class Step {
  private:
   class TrainingRun;
 
-  void enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  /// Replays a step, captures it, or only enqueues it.
+  template <typename Enqueue>
+  void run(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration, bool capturable,
+           const Enqueue& enqueue);
   /// Enqueues a step that the device captures, and runs it. If the capture fails on some rank, all ranks run the step
   /// and later ones without captures.
-  void capture(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  template <typename Enqueue>
+  void capture(const Enqueue& enqueue);
+  void enqueue_training(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
   void infer(const PlanStep& step, const StepContext& context);
 
   const Plan& plan_;

@@ -9,7 +9,6 @@
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "plan/server_placement.hpp"
-#include "session/epoch_batches.hpp"
 #include "session/join_tasks.hpp"
 #include "session/recorded_parallelism.hpp"
 #include "session/snapshot.hpp"
@@ -438,22 +437,39 @@ void CompiledModel::use_averages() {
 }
 
 MetricSums CompiledModel::evaluate(const Batch& batch) {
-  run_context.report_busy();
-  CompiledStep& compiled = step_for(batch_size_of(batch));
+  return evaluate(1, [&batch](std::uint64_t /*step*/) { return batch; });
+}
+
+MetricSums CompiledModel::evaluate(const EpochBatches& batches) {
+  return evaluate(batches.size(), [&batches](std::uint64_t step) { return batches.at(0, step); });
+}
+
+template <typename BatchAt>
+MetricSums CompiledModel::evaluate(std::uint64_t count, const BatchAt& batch_at) {
+  CompiledStep& compiled = step_for(batch_size_of(batch_at(0)));
   synchronize();
   MetricSums all;
   MetricSums metrics;
   std::vector<float> written(num_metric_elements());
-  // The only step of a tensor-parallel model may be for fewer examples.
-  const Batch& whole = batch;
-  const std::uint64_t end = whole.position + whole.size;
-  for (Batch part = whole; part.position < end; part.position += part.size) {
-    part.size = std::min<std::size_t>(compiled.batch_size, end - part.position);
-    compiled.step.infer(feed->prepare(part, whole, iteration, false));
-    read_local_metrics(written);
+  std::size_t in_flight = 0;
+  const auto take_metrics = [&] {
+    compiled.executable->take_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;
+    --in_flight;
+  };
+  for (std::uint64_t step = 0; step < count; ++step) {
+    run_context.report_busy();
+    const Batch whole = batch_at(step);
+    const std::uint64_t end = whole.position + whole.size;
+    // The only step of a tensor-parallel model may be for fewer examples.
+    for (Batch part = whole; part.position < end; part.position += part.size) {
+      part.size = std::min<std::size_t>(compiled.batch_size, end - part.position);
+      compiled.step.infer(feed->prepare(part, whole, iteration, false));
+      if (++in_flight == compiled.executable->max_in_flight()) take_metrics();
+    }
   }
+  while (in_flight > 0) take_metrics();
   return all;
 }
 
@@ -462,11 +478,6 @@ MetricSums CompiledModel::all_reduce(const MetricSums& local) const {
   sums.insert(sums.end(), local.sums.begin(), local.sums.end());
   communicator->all_reduce_sum(sums);
   return {sums[0], sums[1], {sums.begin() + 2, sums.end()}};
-}
-
-void CompiledModel::read_local_metrics(std::span<float> written) const {
-  const std::size_t offset = plan().graph.parameters[plan().graph.metrics_parameter()].offset;
-  executable().read(arenas.gradients.subspan(offset, written.size()), written);
 }
 
 std::size_t CompiledModel::num_metric_elements() const {

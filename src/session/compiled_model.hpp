@@ -21,6 +21,7 @@
 #include "plan/plan.hpp"
 #include "session/batch_feed.hpp"
 #include "session/compiled_step.hpp"
+#include "session/epoch_batches.hpp"
 #include "session/run_context.hpp"
 
 #include <lockstep/training/model.hpp>
@@ -105,16 +106,16 @@ struct CompiledModel {
   [[nodiscard]] const Plan& plan() const { return steps.front()->plan; }
   [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }
 
-  /// Runs a forward pass and returns this rank's metric sums. `all_reduce` adds those of all ranks.
+  /// Runs forward passes and returns this rank's metric sums. `all_reduce` adds those of all ranks. The metrics of
+  /// training steps in flight must have been taken.
   [[nodiscard]] MetricSums evaluate(const Batch& batch);
+  /// The same of all batches of the first epoch.
+  [[nodiscard]] MetricSums evaluate(const EpochBatches& batches);
   [[nodiscard]] MetricSums all_reduce(const MetricSums& local) const;
 
   /// By output, the values for all examples, row-major [size, output elements]. Each rank computes all of them, as many
   /// examples at once as it does of a global batch of this size.
   [[nodiscard]] std::vector<std::vector<float>> predict(const Dataset& data, std::size_t batch_size);
-
-  /// The metrics parameter of this rank's last forward pass.
-  void read_local_metrics(std::span<float> written) const;
 
   /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
   [[nodiscard]] std::size_t num_metric_elements() const;
@@ -166,6 +167,10 @@ struct CompiledModel {
   void finish_writing_weights();
   /// Writes this rank's shard of a variable or of one of its slots.
   void write_variable(std::size_t variable, std::size_t array, std::span<const float> values);
+
+  /// `batch_at` gives each of `count` batches of one size.
+  template <typename BatchAt>
+  [[nodiscard]] MetricSums evaluate(std::uint64_t count, const BatchAt& batch_at);
 
   using ValueVisitor = std::function<void(std::string_view name, double value)>;
   /// As visit_values(), but names live during a visit only.

@@ -39,8 +39,9 @@ void TrainingSession::check_loss(const MetricSums& metrics, const std::string& w
   if (std::isfinite(metrics.loss_sum)) return;
   const char* value = std::isnan(metrics.loss_sum) ? "NaN" : "infinite";
   const std::string problem = fmt::format("the loss became {} in {}", value, where);
-  if (iterations() > 1) fail_nonfinite({problem, iterations()});
-  fail_nonfinite({problem, iterations(),
+  const std::uint64_t finished = iterations() - in_flight_;
+  if (finished > 1) fail_nonfinite({problem, finished});
+  fail_nonfinite({problem, finished,
                   "no weight had been updated yet, so an output of the model is NaN, infinite, or outside of what the "
                   "loss is defined for"});
 }
@@ -99,12 +100,19 @@ void TrainingSession::report_step_of_others(const Ticket& ticket) {
 
 void TrainingSession::start_step(const Batch& batch, const Ticket* ticket) {
   const double begin = monotonic_seconds();
+  // The metrics of steps in flight are in the executable of their batch size.
+  if (in_flight_ > 0 && model_.compiled().batch_size_of(batch) != model_.compiled().training->batch_size)
+    finish_steps();
   if (model_.prepare_to_train(batch)) is_first_step_ = true;
   run_context().launcher().progress().report_step_begin();
   CompiledModel& model = model_.compiled();
   fault_point("step", std::as_writable_bytes(model.sharding ? model.local.weights : model.arenas.weights));
   if (run_context().writer().is_gathering()) fault_point("gather");
   Step& step = model.training->step;
+  if (in_flight_ == 0) {
+    written_metrics_.resize(max_in_flight());
+    for (std::vector<float>& written : written_metrics_) written.resize(model.num_metric_elements());
+  }
   model.communicator->schedule_gather_slice();
   if (ticket != nullptr) model.iteration = ticket->iteration - 1;
   StepContext context =
@@ -125,11 +133,13 @@ void TrainingSession::start_step(const Batch& batch, const Ticket* ticket) {
 const MetricSums& TrainingSession::finish_step() {
   const double begin = monotonic_seconds();
   CompiledModel& model = model_.compiled();
-  written_metrics_.resize(model.num_metric_elements());
-  --in_flight_;
   if (model.ticketed == nullptr) {
+    take_metrics(1);
+    --taken_;
+    --in_flight_;
     read_metrics();
   } else {
+    --in_flight_;
     read_metrics_of_ticket();
   }
   log_.add(last_step_);
@@ -144,16 +154,40 @@ const MetricSums& TrainingSession::finish_step() {
   return last_step_;
 }
 
+void TrainingSession::finish_steps(std::size_t max_in_flight) {
+  while (in_flight_ > max_in_flight) {
+    const MetricSums& metrics = finish_step();
+    check_loss(metrics, fmt::format("step {}", iterations() - in_flight_));
+  }
+}
+
+const MetricSums& TrainingSession::read_last_step() {
+  if (in_flight_ == 0) return last_step_;
+  take_metrics(in_flight_);
+  const CompiledModel& model = model_.compiled();
+  model.to_metric_sums(written_metrics(model.iteration), read_early_);
+  return read_early_;
+}
+
+void TrainingSession::take_metrics(std::size_t steps) {
+  for (; taken_ < steps; ++taken_) {
+    const CompiledModel& model = model_.compiled();
+    Executable& executable = *model.training->executable;
+    const std::uint64_t iteration = model.iteration - in_flight_ + taken_ + 1;
+    const std::span<float> written = written_metrics(iteration);
+    if (model.training->step.reduces_metrics(iteration)) {
+      executable.take_metrics(written);
+    } else {
+      executable.take_local_metrics(written);
+      // Not yet reduced over the ranks.
+      written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
+    }
+  }
+}
+
 void TrainingSession::read_metrics() {
   const CompiledModel& model = model_.compiled();
-  const std::span<float> written = written_metrics_;
-  if (model.training->step.reduces_metrics(model.iteration - in_flight_)) {
-    model.training->executable->take_metrics(written);
-  } else {
-    model.read_local_metrics(written);
-    // Not yet reduced over the ranks.
-    written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
-  }
+  const std::span<const float> written = written_metrics(model.iteration - in_flight_);
   if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
   if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
   model.to_metric_sums(written, last_step_);
@@ -161,15 +195,16 @@ void TrainingSession::read_metrics() {
 
 void TrainingSession::read_metrics_of_ticket() {
   const CompiledModel& model = model_.compiled();
+  const std::span<float> written = written_metrics(model.iteration);
   const GradientResult result = model.ticketed->wait_result();
   if (result.is_dropped) {
     ++gradients_.dropped;
-    std::ranges::fill(written_metrics_, 0.0F);
+    std::ranges::fill(written, 0.0F);
   } else {
     gradients_.add_applied(result.staleness);
-    model.read_local_metrics(written_metrics_);
+    model.training->executable->take_local_metrics(written);
   }
-  model.to_metric_sums(written_metrics_, last_step_);
+  model.to_metric_sums(written, last_step_);
 }
 
 void TrainingSession::report_step() {
@@ -186,6 +221,7 @@ void TrainingSession::report_step() {
 
 void TrainingSession::leave_if_requested() {
   if (request_ == StopRequest::after_this_step) {
+    finish_steps();
     run_context().leave(run_context().describe_stop() +
                         "; without backups, the same command trains from the beginning.");
   }

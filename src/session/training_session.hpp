@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,14 @@ class TrainingSession {
   void report_step_of_others(const Ticket& ticket);
   /// The result of `finish_step` is valid until the next call.
   const MetricSums& finish_step();
+  /// Finishes steps of a custom loop until at most so many are in flight. Throws as check_loss() does.
+  void finish_steps(std::size_t max_in_flight = 0);
+  /// Waits for the steps in flight and takes their metrics from the device, which an evaluation then may use. They are
+  /// still to be finished.
+  void take_metrics_in_flight() { take_metrics(in_flight_); }
+  /// The metrics of the step that began last. Waits for it but does not finish it, because all ranks must finish a step
+  /// at the same time, whichever of them read its metrics. The result is valid until the next step begins.
+  const MetricSums& read_last_step();
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
   [[nodiscard]] std::size_t max_in_flight() const { return model_.compiled().executable().max_in_flight(); }
 
@@ -113,7 +122,13 @@ class TrainingSession {
   [[nodiscard]] RunReport report() const;
 
  private:
-  /// Reads the metrics of the oldest step in flight.
+  /// The metrics parameter of a step in flight, or of the one that finished last.
+  [[nodiscard]] std::span<float> written_metrics(std::uint64_t iteration) {
+    return written_metrics_[iteration % written_metrics_.size()];
+  }
+  /// Takes the metrics of so many of the oldest steps in flight from the device, unless they are taken.
+  void take_metrics(std::size_t steps);
+  /// Reads the metrics of the step that finished last.
   void read_metrics();
   /// The same of a step with a ticket.
   void read_metrics_of_ticket();
@@ -123,6 +138,7 @@ class TrainingSession {
 
   RankModel& model_;
   std::size_t in_flight_ = 0;
+  std::size_t taken_ = 0;         ///< of the steps in flight, those whose metrics were taken from the device
   std::int64_t steps_ = 0;        ///< that this process began
   std::uint64_t steps_made_ = 0;  ///< as far as rounds have told
   bool is_first_step_ = false;    ///< with its batch size: it creates the kernels, so it counts as start-up
@@ -134,8 +150,9 @@ class TrainingSession {
   std::uint64_t nonfinite_step_ = 0;
   std::function<void(std::uint64_t step)> record_nonfinite_;  ///< empty if the job cannot restart
   TrainingLog log_;
-  std::vector<float> written_metrics_;  ///< by the step that finished last
-  MetricSums last_step_;                ///< of the step that finished last
+  std::vector<std::vector<float>> written_metrics_;  ///< by iteration, for as many steps as may be in flight
+  MetricSums last_step_;                             ///< of the step that finished last
+  MetricSums read_early_;                            ///< of the step that began last
   Logs evaluation_;
   Mistakes mistakes_;
   CoreTimes core_times_ = read_core_times();

@@ -38,6 +38,7 @@ int EpochRange::Iterator::operator*() const { return range_->parts_->session.pos
 
 EpochRange::Iterator& EpochRange::Iterator::operator++() {
   ModelParts& parts = *range_->parts_;
+  parts.session.finish_steps();
   parts.session.set_position({parts.session.position().epoch + 1, 0});
   parts.batches_in_epoch = 0;
   if (parts.loop_backups) parts.loop_backups->after_epoch();
@@ -112,6 +113,8 @@ BatchRange::Iterator& BatchRange::Iterator::operator++() {
   iteration_ = parts.session.iterations();
   if (iteration_ == before) return *this;  // an evaluation batch: nothing to back up
   if (parts.loop_backups) {
+    const bool is_due = parts.loop_backups->is_due_after(parts.session.steps_made());
+    if (is_due || parts.session.request() == StopRequest::after_this_step) parts.session.finish_steps();
     parts.loop_backups->after_step();
   } else {
     parts.session.leave_if_requested();
@@ -122,7 +125,10 @@ BatchRange::Iterator& BatchRange::Iterator::operator++() {
 bool BatchRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   ModelParts& parts = *range_->parts_;
   const bool is_end = range_->has_tickets() ? !parts.ticket : parts.session.position().step >= range_->end_;
-  if (is_end) parts.run_context->report_busy();
+  if (is_end) {
+    parts.session.finish_steps();
+    parts.run_context->report_busy();
+  }
   return is_end;
 }
 

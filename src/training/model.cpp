@@ -47,7 +47,10 @@ Model::~Model() = default;
 
 ModelParts& parts_of(Model& model) { return *model.parts_; }
 
-void Model::compile(const CompileOptions& options) { parts_->model.compile(options); }
+void Model::compile(const CompileOptions& options) {
+  parts_->session.finish_steps();
+  parts_->model.compile(options);
+}
 
 std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }
 
@@ -74,6 +77,7 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
         "fit() is called in a loop over epochs(); call train_step() for each of batches() there, or fit() alone");
   }
   check(options);
+  parts_->session.finish_steps();
   if (options.validation_split > 0 && options.validation_data == nullptr) {
     const auto split = static_cast<std::size_t>(static_cast<double>(data.size()) * (1 - options.validation_split));
     if (split == 0) {
@@ -114,10 +118,10 @@ void Model::validate(const Dataset& data) const {
 
 namespace {
 
-/// Nothing, if the result is known already.
-MetricSums metrics_of(ModelParts& parts, const Batch& batch) {
+/// Of a batch, or of an epoch's batches. Nothing, if the result is known already.
+MetricSums metrics_of(ModelParts& parts, const auto& batches) {
   CompiledModel& model = parts.model.compiled();
-  if (!parts.run_context->is_replaying()) return model.evaluate(batch);
+  if (!parts.run_context->is_replaying()) return model.evaluate(batches);
   MetricSums none;
   none.sums.resize(model.num_metric_sums());
   return none;
@@ -127,11 +131,10 @@ MetricSums metrics_of(ModelParts& parts, const Batch& batch) {
 
 Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& options) {
   parts.run_context->begin_service();
+  parts.session.take_metrics_in_flight();
   parts.model.validate(data);
   const EpochBatches batches(data, parts.run_context->batch_size(options.batch_size), 0, false);
-  MetricSums local;
-  for (std::uint64_t step = 0; step < batches.size(); ++step) local += metrics_of(parts, batches.at(0, step));
-  return parts.session.to_logs(parts.model.compiled().all_reduce(local));
+  return parts.session.to_logs(parts.model.compiled().all_reduce(metrics_of(parts, batches)));
 }
 
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
@@ -157,21 +160,19 @@ std::vector<std::vector<float>> Model::predict_outputs(const Dataset& data, cons
 
 namespace {
 
-const MetricSums& train_on_ticket(ModelParts& parts, const Batch& batch) {
+void train_on_ticket(ModelParts& parts, const Batch& batch) {
   if (!parts.ticket || std::exchange(parts.is_ticket_used, true)) {
     throw UsageError(
         "train_step() trains on a batch for which parameter servers wait no longer; with --ps-mode asynchronous or "
         "--replicas-to-aggregate, call it once for each batch of batches()");
   }
   parts.session.start_step(batch, &*parts.ticket);
-  const MetricSums& metrics = parts.session.finish_step();
-  parts.rounds->add(metrics);
-  return metrics;
+  parts.rounds->add(parts.session.finish_step());
 }
 
 }  // namespace
 
-const MetricSums& Model::train_step(const Batch& batch) {
+StepMetrics Model::train_step(const Batch& batch) {
   parts_->run_context->begin_service();
   if (!parts_->is_in_epoch_loop && parts_->run_context->is_in_backed_up_loop()) {
     throw UsageError(
@@ -179,16 +180,30 @@ const MetricSums& Model::train_step(const Batch& batch) {
         "--backup-save-freq never, so that a restarted job starts over with both");
   }
   parts_->model.validate(*batch.data);
-  if (parts_->model.compiled().ticketed != nullptr) return train_on_ticket(*parts_, batch);
-  parts_->session.start_step(batch);
-  const MetricSums& metrics = parts_->session.finish_step();
-  if (!parts_->is_in_epoch_loop) parts_->session.leave_if_requested();
-  parts_->session.check_loss(metrics, fmt::format("step {}", parts_->session.iterations()));
-  return metrics;
+  TrainingSession& session = parts_->session;
+  if (parts_->model.compiled().ticketed != nullptr) {
+    train_on_ticket(*parts_, batch);
+  } else {
+    session.start_step(batch);
+    session.finish_steps(session.max_in_flight() - 1);
+    if (!parts_->is_in_epoch_loop) session.leave_if_requested();
+  }
+  return {session, session.iterations()};
+}
+
+const MetricSums& StepMetrics::get() const {
+  if (session_->iterations() != iteration_) {
+    throw UsageError(
+        fmt::format("the metrics of step {} are read after step {} has begun; read them before the next train_step(), "
+                    "or copy them: const MetricSums metrics = model.train_step(batch)",
+                    iteration_, session_->iterations()));
+  }
+  return session_->read_last_step();
 }
 
 MetricSums Model::test_step(const Batch& batch) {
   parts_->run_context->begin_service();
+  parts_->session.take_metrics_in_flight();
   parts_->model.validate(*batch.data);
   return parts_->model.compiled().all_reduce(metrics_of(*parts_, batch));
 }
@@ -196,6 +211,7 @@ MetricSums Model::test_step(const Batch& batch) {
 EpochRange Model::epochs(int epochs) {
   parts_->run_context->begin_service();
   const Options& run = parts_->run_context->options();
+  parts_->session.finish_steps();
   parts_->session.log().begin_epoch();
   parts_->session.set_position({});
   parts_->batches_in_epoch = 0;
@@ -235,6 +251,7 @@ BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
 double& Model::tracked(const std::string& name) { return parts_->session.tracked()[name]; }
 
 Logs Model::end_epoch(int epoch, const Logs& more) {
+  parts_->session.finish_steps();
   parts_->session.check_weights(fmt::format("epoch {}", epoch + 1));
   Logs logs = parts_->session.end_epoch(epoch, more).logs;
   parts_->checkpoints.write_live_report();

@@ -333,7 +333,7 @@ TEST_CASE("a custom training loop sees the same metrics on all ranks") {
   ReferenceTraining expected(small, compile, examples, 7, job.ranks());
   for ([[maybe_unused]] const int epoch : job.model.epochs(2)) {
     for (const Batch& batch : job.model.batches(examples.data)) {
-      const MetricSums& step = job.model.train_step(batch);
+      const MetricSums step = job.model.train_step(batch);
       const ReferenceMetrics wanted = expected.train_step(batch.position, batch.size);
       CHECK(step.loss_sum == Approx(wanted.loss_sum).epsilon(1e-5));
       CHECK(step.sums == std::vector{wanted.num_correct});

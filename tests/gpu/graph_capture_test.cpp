@@ -68,38 +68,38 @@ class Run {
 
   /// Enqueues a step on `count` examples.
   void start(std::size_t count) {
-    std::vector<std::uint32_t> drawn(count);
-    std::iota(drawn.begin(), drawn.end(), static_cast<std::uint32_t>(steps_ % 8));
-    const std::vector<Range> rows{{0, count / 2}, {count / 2, count}};
-    StepContext context;
-    const InputPointer inputs =
-        std::visit([](const auto& values) -> InputPointer { return values.data(); }, examples_.data.input().values);
-    context.data.inputs = {&inputs, 1};
-    const TargetPointer targets =
-        std::visit([](const auto& values) -> TargetPointer { return values.data(); }, examples_.data.target().values);
-    context.data.targets = {&targets, 1};
-    context.data.examples = examples_in_set;
-    context.data.dataset_id = 1;
-    context.examples = drawn;
-    context.replicas = rows;
-    context.total_replicas = 2;
-    context.gradient_scale = 1.0 / static_cast<double>(count);
-    context.step = steps_;
-    context.training = true;
-    const auto fits = [count](const Compiled& compiled) { return count <= compiled.capacity; };
-    const auto compiled = std::find_if(compiled_.begin(), compiled_.end(), fits);
-    REQUIRE(compiled != compiled_.end());
-    executable_ = compiled->executable.get();
+    const StepContext context = prepare(count, true);
     if (capturable_) {
-      compiled->step->train(context, optimizer_, ++steps_);
-      return;
+      step_->train(context, optimizer_, ++steps_);
+    } else {
+      train_call_by_call(context);
     }
-    train_call_by_call(context);
+  }
+
+  /// Enqueues a forward pass on `count` examples.
+  void start_evaluation(std::size_t count) {
+    const StepContext context = prepare(count, false);
+    if (capturable_) {
+      step_->infer(context);
+    } else {
+      infer_call_by_call(context);
+    }
+  }
+
+  /// Whether a forward pass on `count` examples would be the replay of a captured one. Enqueues it if so.
+  [[nodiscard]] bool replays_evaluation(std::size_t count) {
+    return executable_->try_replay(prepare(count, false), SGD(), 1, true);
   }
 
   std::vector<float> finish() {
     std::vector<float> metrics(plan_.graph.parameters[plan_.graph.metrics_parameter()].storage);
     executable_->take_metrics(metrics);
+    return metrics;
+  }
+
+  std::vector<float> finish_evaluation() {
+    std::vector<float> metrics(plan_.graph.parameters[plan_.graph.metrics_parameter()].storage);
+    executable_->take_local_metrics(metrics);
     return metrics;
   }
 
@@ -117,6 +117,40 @@ class Run {
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Step> step;
   };
+
+  /// A step's inputs; valid until the next call. Chooses the executable.
+  StepContext prepare(std::size_t count, bool training) {
+    drawn_.resize(count);
+    std::iota(drawn_.begin(), drawn_.end(), static_cast<std::uint32_t>(steps_ % 8));
+    rows_ = {{0, count / 2}, {count / 2, count}};
+    inputs_ =
+        std::visit([](const auto& values) -> InputPointer { return values.data(); }, examples_.data.input().values);
+    targets_ =
+        std::visit([](const auto& values) -> TargetPointer { return values.data(); }, examples_.data.target().values);
+    const auto fits = [count](const Compiled& compiled) { return count <= compiled.capacity; };
+    const auto compiled = std::find_if(compiled_.begin(), compiled_.end(), fits);
+    REQUIRE(compiled != compiled_.end());
+    executable_ = compiled->executable.get();
+    step_ = compiled->step.get();
+    StepContext context;
+    context.data.inputs = {&inputs_, 1};
+    context.data.targets = {&targets_, 1};
+    context.data.examples = examples_in_set;
+    context.data.dataset_id = 1;
+    context.examples = drawn_;
+    context.replicas = rows_;
+    context.total_replicas = 2;
+    context.gradient_scale = 1.0 / static_cast<double>(count);
+    context.step = steps_;
+    context.training = training;
+    return context;
+  }
+
+  void infer_call_by_call(const StepContext& context) {
+    REQUIRE_FALSE(executable_->try_replay(context, SGD(), 1, false));
+    for (const PlanStep& step : plan_.inference) executable_->run(std::get<Compute>(step).operation, context);
+    executable_->end_step();
+  }
 
   /// Runs a step as Step does without capture.
   void train_call_by_call(const StepContext& context) {
@@ -147,6 +181,11 @@ class Run {
   Arenas arenas_;
   std::vector<Compiled> compiled_;
   Executable* executable_ = nullptr;  ///< of the last step
+  Step* step_ = nullptr;
+  std::vector<std::uint32_t> drawn_;
+  std::vector<Range> rows_;
+  InputPointer inputs_;
+  TargetPointer targets_;
   std::uint64_t steps_ = 0;
 };
 
@@ -204,6 +243,29 @@ TEST_CASE("kernels that were timed compute what the deterministic ones do") {
     first.start(32);
     CHECK(timed.finish()[metric_loss] == Approx(first.finish()[metric_loss]).epsilon(1e-4));
   }
+}
+
+TEST_CASE("evaluation is captured, and its metrics may be read late") {
+  Run captured(true, true);
+  Run called(true, false);
+  const std::vector<std::size_t> counts{32, 20, 32, 20, 32, 32, 20};
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    captured.start(32);
+    called.start(32);
+    CHECK(same_bits(captured.finish(), called.finish()));
+    std::vector<std::vector<float>> at_once;
+    for (const std::size_t count : counts) {
+      called.start_evaluation(count);
+      at_once.push_back(called.finish_evaluation());
+    }
+    REQUIRE(counts.size() <= captured.max_in_flight());
+    for (const std::size_t count : counts) captured.start_evaluation(count);
+    for (const std::vector<float>& expected : at_once) {
+      CHECK(expected[metric_count] > 0);
+      CHECK(same_bits(captured.finish_evaluation(), expected));
+    }
+  }
+  CHECK(captured.replays_evaluation(32));
 }
 
 TEST_CASE("training on a GPU reduces the loss") {

@@ -104,6 +104,19 @@ class ProgramsTest(ProgramTest):
         self.assertEqual(ended.stderr.count("cannot capture a step as a CUDA graph"), 1, str(ended))
         self.assert_same_model(kept, self.model / "model.h5")
 
+    def test_evaluation_is_captured(self) -> None:
+        """Training makes one step, which is never captured, so a capture is the evaluation's."""
+        self.require_fake_gpu()
+        options = ("--device", "cuda", "--epochs", 1, "--steps-per-epoch", 1, "--global-batch-size", 20, "--seed", 5,
+                   "--deterministic", "--resume", "never")
+        self.succeed(*options)
+        expected = self.history()["evaluation"]
+        for environment in ({"LOCKSTEP_CUDA_GRAPHS": "0"}, {"LOCKSTEP_FAKE_GPU_CAPTURE": "broken"}):
+            ended = self.succeed(*options, **environment)
+            tried = ended.stderr.count("cannot capture a step as a CUDA graph")
+            self.assertEqual(tried, int("LOCKSTEP_FAKE_GPU_CAPTURE" in environment), str(ended))
+            self.assertEqual(self.history()["evaluation"], expected)
+
     def test_without_nccl_gradients_go_through_host_memory(self) -> None:
         self.require_fake_gpu()
         self.on_two_ranks()

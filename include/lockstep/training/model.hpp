@@ -9,6 +9,7 @@
 #include <lockstep/training/compile_options.hpp>
 #include <lockstep/training/custom_loop.hpp>
 #include <lockstep/training/metric_sums.hpp>
+#include <lockstep/training/step_metrics.hpp>
 
 #include <fmt/core.h>
 #include <cstdint>
@@ -85,9 +86,10 @@ class Model {
   std::vector<std::vector<float>> predict_outputs(const Dataset& data, const InferenceOptions& options = {});
 
   /// One optimizer step, or one evaluation step, on a global batch of any size. For custom loops. The first step with a
-  /// batch size compiles kernels; those of the last few batch sizes are kept. What `train_step` returns is valid until
-  /// the next training step.
-  const MetricSums& train_step(const Batch& batch);
+  /// batch size compiles kernels; those of the last few batch sizes are kept. On a GPU, `train_step` returns before the
+  /// step has finished: reading its metrics waits for it (StepMetrics), and a loss that is NaN is reported some steps
+  /// later.
+  StepMetrics train_step(const Batch& batch);
   MetricSums test_step(const Batch& batch);
 
   /// The epochs of a custom loop, backed up and restored as the options say (see custom_loop.hpp).
@@ -137,7 +139,7 @@ class Model {
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double learning_rate);
 
-  /// Optimizer steps begun so far. On a GPU, some may still be in flight between batches of fit().
+  /// Optimizer steps begun so far. On a GPU, some may still be in flight.
   [[nodiscard]] std::int64_t iterations() const;
 
   /// The loss and the metrics that the model was compiled with, by name.

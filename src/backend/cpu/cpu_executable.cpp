@@ -123,6 +123,11 @@ class CpuExecutable final : public Executable {
     std::copy_n(arenas_.weights.data() + offset, metrics.size(), metrics.data());
   }
 
+  void take_local_metrics(std::span<float> metrics) override {
+    const std::size_t offset = graph_.parameters[graph_.metrics_parameter()].offset;
+    std::copy_n(arenas_.gradients.data() + offset, metrics.size(), metrics.data());
+  }
+
   void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const override {
     std::copy_n(arena.data(), values.size(), values.data());
   }

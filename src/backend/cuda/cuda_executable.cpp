@@ -94,6 +94,7 @@ bool CudaExecutable::try_replay(const StepContext& context, const Optimizer& opt
   staging_.upload(context, update_rule_of(optimizer, iteration), shared_update(optimizer, iteration),
                   steps_begun_ % StepStaging::slots);
   in_step_ = true;
+  is_training_ = context.training;
   if (!graph_capture_.try_replay(StepShape::of(context, capturable && use_cuda_graphs_))) return false;
   note_end_of_step();
   return true;
@@ -101,8 +102,9 @@ bool CudaExecutable::try_replay(const StepContext& context, const Optimizer& opt
 
 void CudaExecutable::end_step() {
   const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
-  publish_metrics(device_streams_.compute(), arenas_.weights.subspan(metrics.offset, metrics.storage),
-                  staging_.metrics(), staging_.arguments());
+  const std::span<float> written = is_training_ ? arenas_.weights : arenas_.gradients;
+  publish_metrics(device_streams_.compute(), written.subspan(metrics.offset, metrics.storage), staging_.metrics(),
+                  staging_.arguments());
   if (!graph_capture_.is_capturing()) note_end_of_step();
 }
 

@@ -1,5 +1,5 @@
 // A graph bound to a GPU's memory. Tensors have Keras' layout, kernels are created once for each local batch size, and
-// training steps are captured and replayed as CUDA graphs.
+// steps of training and evaluation are captured and replayed as CUDA graphs.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -43,6 +43,7 @@ class CudaExecutable final : public Executable {
 
   [[nodiscard]] std::size_t max_in_flight() const noexcept override { return timer_ ? 1 : StepStaging::slots / 2; }
   void take_metrics(std::span<float> metrics) override;
+  void take_local_metrics(std::span<float> metrics) override { take_metrics(metrics); }
   void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const override;
 
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override;
@@ -82,6 +83,7 @@ class CudaExecutable final : public Executable {
   std::size_t steps_begun_ = 0;
   std::size_t metrics_taken_ = 0;
   bool in_step_ = false;
+  bool is_training_ = false;             ///< the step that has begun
   std::optional<OperationTimer> timer_;  ///< with LOCKSTEP_CUDA_PROFILE=1
   bool use_cuda_graphs_ = true;
   std::vector<float> outputs_;

@@ -14,6 +14,7 @@ StepShape StepShape::of(const StepContext& context, bool capturable) {
                   .replicas = {},
                   .input_kind = context.data.input(0).index(),
                   .target_kind = context.data.target(0).index(),
+                  .training = context.training,
                   .capturable = capturable};
   for (const Range& replica : context.replicas) shape.replicas.emplace_back(replica.begin, replica.end);
   return shape;

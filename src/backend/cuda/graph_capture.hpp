@@ -22,6 +22,7 @@ struct StepShape {
   std::vector<std::pair<std::size_t, std::size_t>> replicas;
   std::size_t input_kind = 0;
   std::size_t target_kind = 0;
+  bool training = false;
   bool capturable = false;
 
   [[nodiscard]] static StepShape of(const StepContext& context, bool capturable);

@@ -47,7 +47,8 @@ std::unique_ptr<Communicator> try_nccl(const World& world, const CommunicatorOpt
   std::string problem;
   std::unique_ptr<Communicator> control_of_nccl = make_communicator(world, host_options);
   try {
-    nccl = std::make_unique<NcclCommunicator>(std::move(control_of_nccl), *options.device, options.timeout);
+    nccl = std::make_unique<NcclCommunicator>(std::move(control_of_nccl), *options.device, options.timeout,
+                                              world.host_of_rank());
   } catch (const Error& error) {
     problem = error.what();
   }

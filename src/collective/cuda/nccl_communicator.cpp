@@ -23,6 +23,7 @@ namespace {
 
 constexpr double finalize_timeout_s = 10;  // for outstanding work at the end
 constexpr double start_timeout_s = 60;     // then the ranks do without NCCL
+constexpr double check_peers_every_s = 0.1;
 
 /// Aborts on a separate thread. ncclCommAbort first makes kernels that spin for a lost peer leave the device, then
 /// blocks until no captured graph holds kernels of the communicator. The graphs are destroyed by the error that the
@@ -37,8 +38,11 @@ void abort_in_background(ncclComm_t comm) noexcept {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device, double timeout)
-    : DeviceCommunicator(std::move(control), device), policy_{.timeout = timeout} {
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device, double timeout,
+                                   const std::vector<int>& host_of_rank)
+    : DeviceCommunicator(std::move(control), device),
+      policy_{.timeout = timeout},
+      liveness_(watch_host(this->control(), host_of_rank)) {
   start(timeout > 0 ? std::min(timeout, start_timeout_s) : start_timeout_s);
   watch_.emplace(device_streams(), [this](double seconds) { check_errors(seconds); });
 }
@@ -93,6 +97,7 @@ void NcclCommunicator::wait_until_complete(ncclResult_t status, const char* call
     if (query != ncclSuccess) abort_and_throw(query, "ncclCommGetAsyncError");
     if (state == ncclSuccess) return;
     if (state != ncclInProgress) abort_and_throw(state, call);
+    check_peers(wait.seconds(), call);
     if (wait.pause()) wait.report(fmt::format("the other GPUs to join {}", call));
   }
 }
@@ -103,12 +108,24 @@ void NcclCommunicator::check_errors(double seconds) {
   const ncclResult_t query = ncclCommGetAsyncError(comm_.get(), &state);
   if (query != ncclSuccess) abort_and_throw(query, "ncclCommGetAsyncError");
   if (state != ncclSuccess && state != ncclInProgress) abort_and_throw(state, "an all-reduce over the GPUs");
+  check_peers(seconds, "a step of the GPUs");
   if (policy_.timeout <= 0 || seconds < policy_.timeout) return;
   abort_in_background(comm_.release());
   throw PeerError(
       fmt::format("timed out after {} s waiting for a step of the other GPUs; see their logs, or raise the "
                   "timeout with LOCKSTEP_COLLECTIVE_TIMEOUT=SECONDS",
                   static_cast<int>(seconds)));
+}
+
+void NcclCommunicator::check_peers(double seconds, const char* what) {
+  if (!liveness_) return;
+  const bool is_new_wait = seconds < peers_checked_at_;
+  if (!is_new_wait && seconds - peers_checked_at_ < check_peers_every_s) return;
+  peers_checked_at_ = seconds;
+  const std::optional<int> lost = liveness_->find_lost_rank();
+  if (!lost) return;
+  if (comm_) abort_in_background(comm_.release());
+  throw PeerError(fmt::format("rank {} ended while this rank waited for {}; see its log", *lost, what));
 }
 
 void NcclCommunicator::abort_and_throw(ncclResult_t status, const std::string& where) {

@@ -40,6 +40,7 @@ class IdleExecutable final : public Executable {
   void add_squared_gradients(const ReducedShard& /*shard*/, const Optimizer& /*optimizer*/, std::uint64_t /*iteration*/,
                              std::span<double> /*sums*/) override {}
   void take_metrics(std::span<float> /*metrics*/) override {}
+  void take_local_metrics(std::span<float> /*metrics*/) override {}
   void read_bytes(std::span<const std::byte> /*arena*/, std::span<std::byte> /*values*/) const override {}
   void read_parameter(std::size_t /*p*/, std::span<const float> /*arena*/, std::span<float> /*v*/) const override {}
   void write_parameter(std::size_t /*p*/, std::span<const float> /*v*/, std::span<float> /*arena*/) const override {}
