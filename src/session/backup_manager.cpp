@@ -286,6 +286,10 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
   const std::string& before = saved.provenance.at(what);
   std::string difference = "was " + before + ", is " + now;
   std::string remedy;
+  std::string consequence = "results will differ in their last digits from those of an uninterrupted run";
+  if (what == "number of workers" && session_.run_context().options().ps_mode == ServerMode::asynchronous) {
+    consequence = "a global batch makes another number of updates, which learning-rate schedules and Adam count";
+  }
   if (what == "kernels") {
     difference = "were " + entries_missing_in(before, now) + "; are " + entries_missing_in(now, before);
   }
@@ -300,8 +304,7 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
   }
   log_warning("training resumes with " +
               std::string(what == "kernels" || what == "instructions" ? "other " : "a different ") + what + " (" +
-              difference + "), so results will differ in their last digits from those of an uninterrupted run" +
-              remedy);
+              difference + "), so " + consequence + remedy);
 }
 
 TrainingState BackupManager::capture() const {

@@ -4,6 +4,7 @@
 #include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/world/world.hpp"
+#include "core/format_number.hpp"
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 #include "plan/server_placement.hpp"
@@ -50,6 +51,7 @@ void require_no_servers(const Options& options, const Environment& environment) 
   if (options.ps_mode != ServerMode::synchronous) refuse("--ps-mode asynchronous");
   if (options.max_staleness >= 0) refuse("--max-staleness");
   if (options.replicas_to_aggregate > 0) refuse("--replicas-to-aggregate");
+  if (options.ps_placement != Options().ps_placement) refuse("--ps-placement");
 }
 
 /// Messages are as large as buckets. Without this the allocator returns their memory to the system after each, and
@@ -72,8 +74,8 @@ UpdatePolicy update_policy(const Options& options, std::size_t workers, bool has
     if (options.max_staleness >= 0)
       throw UsageError("--max-staleness is for --ps-mode asynchronous; set it, or leave --max-staleness out");
     if (aggregated > workers) {
-      throw UsageError(fmt::format("--replicas-to-aggregate is {}, but there {} {} worker{}; use at most as many",
-                                   aggregated, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s"));
+      throw UsageError(fmt::format("--replicas-to-aggregate is {}, but there {} {}; use at most as many", aggregated,
+                                   workers == 1 ? "is" : "are", count_of(workers, "worker")));
     }
     return {.gradients = aggregated == 0 ? workers : aggregated};
   }

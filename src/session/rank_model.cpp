@@ -191,17 +191,20 @@ void RankModel::restore_parallelism(int batch_norm_replicas, const std::string& 
 
 bool RankModel::adopt_batch_norm_replicas(std::size_t wanted) {
   if (wanted == batch_norm_replicas_ || !has_moving_averages()) return false;
-  if (wanted < static_cast<std::size_t>(run_context_.training_workers())) {
-    if (run_context_.world().is_chief()) {
-      log_warning(
-          fmt::format("the replicas of BatchNormalization were {} when the backup was written and are {} now, because "
-                      "there are more workers",
-                      wanted, batch_norm_replicas_));
-    }
-    return false;
+  const bool has_too_many_workers = wanted < static_cast<std::size_t>(run_context_.training_workers());
+  const bool is_served = run_context_.tasks() != nullptr;  // servers serve models as they were compiled
+  if (!has_too_many_workers && !is_served) {
+    batch_norm_replicas_ = wanted;
+    return true;
   }
-  batch_norm_replicas_ = wanted;
-  return true;
+  if (run_context_.world().is_chief()) {
+    log_warning(fmt::format(
+        "the replicas of BatchNormalization were {} when the backup was written and are {} now, because {}", wanted,
+        batch_norm_replicas_,
+        has_too_many_workers ? std::string("there are more workers")
+                             : fmt::format("there are fewer workers; --batch-norm-replicas {} keeps them", wanted)));
+  }
+  return false;
 }
 
 std::string RankModel::sharding_summary() const {

@@ -335,7 +335,7 @@ class AsynchronousTest(WithServers):
                 self.assertEqual(refused.code, USAGE, str(refused))
                 self.assertTrue(refused.errors[0].startswith("error: "), str(refused))
                 self.assertIn(phrase, refused.errors[0])
-        for options in (ASYNCHRONOUS, ("--max-staleness", 2), ("--replicas-to-aggregate", 1)):
+        for options in (ASYNCHRONOUS, ("--max-staleness", 2), ("--replicas-to-aggregate", 1), ("--ps-placement", "greedy")):
             with self.subTest(mirrored=options):
                 refused = self.run_program(*SHORT, *options)
                 self.assert_fails(refused, USAGE, f"{options[0]}", "add --strategy parameter-server")

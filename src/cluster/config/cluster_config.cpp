@@ -89,13 +89,16 @@ ClusterSpec read_cluster_config(const Environment& environment) {
   for (const auto& item : document.items()) {
     if (item.value().is_object() && item.value().contains("address")) {
       read_range(table, item.key(), item.value(), alone.warnings);
-    } else if (item.value().is_structured()) {
+    } else if (item.value().is_structured() || TaskTable::is_type(item.key())) {
       read_tasks(table, item.key(), item.value(), item.key());
     } else {
       alone.warnings.push_back(ignored(item.key()));
     }
   }
-  if (table.empty()) return alone;
+  if (table.empty()) {
+    if (document.empty()) return alone;
+    refuse(" lists no task; list those of the job, or unset it to train alone");
+  }
   return table.spec(read_own_task(environment, table), alone.warnings,
                     has_parameter_servers(environment) ? ParameterServers::take_part : ParameterServers::ignored);
 }

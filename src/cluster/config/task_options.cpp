@@ -68,10 +68,10 @@ std::vector<std::string> take_task_options(std::vector<std::string>& args, Envir
   Values values = take(args);
   std::erase_if(values, [](const auto& it) { return it.second.empty(); });  // templates leave empty ones
   if (values.empty()) return {};
-  if (!value_of(environment, "TF_CONFIG").empty()) {
-    throw UsageError(
-        fmt::format("TF_CONFIG is set and --{} is given, but both describe the cluster; leave one of them out",
-                    values.begin()->first));
+  for (const char* variable : {"TF_CONFIG", "CLUSTER_CONFIG"}) {
+    if (value_of(environment, variable).empty()) continue;
+    throw UsageError(fmt::format("{} is set and --{} is given, but both describe the cluster; leave one of them out",
+                                 variable, values.begin()->first));
   }
   for (const char* name : {"job_name", "task_index", "worker_hosts"}) {
     if (values.contains(name)) continue;
@@ -83,7 +83,10 @@ std::vector<std::string> take_task_options(std::vector<std::string>& args, Envir
   for (const char* type : {"ps", "worker", "master"}) add_hosts(table, type, values[std::string(type) + "_hosts"]);
   const int index =
       check_task_index(parse_number<std::int64_t>(values["task_index"]), "--task_index", quote(values["task_index"]));
-  const ClusterSpec spec = table.spec({values["job_name"], index}, {});
+  // Whoever reads TF_CONFIG knows the strategy, and says so if servers take no part.
+  const ParameterServers servers =
+      values.contains("ps_hosts") ? ParameterServers::take_part : ParameterServers::ignored;
+  const ClusterSpec spec = table.spec({values["job_name"], index}, {}, servers);
   environment["TF_CONFIG"] = to_tf_config(spec);
   return spec.warnings;
 }

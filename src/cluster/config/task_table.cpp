@@ -43,8 +43,10 @@ int check_task_index(std::optional<std::int64_t> index, const std::string& where
 
 void TaskTable::refuse(const std::string& what) const { throw UsageError(source_ + what); }
 
+bool TaskTable::is_type(const std::string& type) { return std::ranges::find(known_types, type) != known_types.end(); }
+
 void TaskTable::add_type(const std::string& type) {
-  if (std::ranges::find(known_types, type) == known_types.end()) {
+  if (!is_type(type)) {
     refuse(fmt::format("'s cluster has tasks of the unknown type {}; use chief and worker", quote(type)));
   }
   jobs_[type];
@@ -80,7 +82,13 @@ std::optional<TaskName> TaskTable::task_of_pod(std::string_view pod) const {
       const std::string_view host = address.host;
       const std::string_view label = host.substr(0, host.find('.'));
       const bool matches = pod.starts_with(label) && (pod.size() == label.size() || pod[label.size()] == '-');
-      if (!matches || label.size() <= longest) continue;
+      if (!matches || label.size() < longest) continue;
+      if (found && label.size() == longest) {
+        refuse(
+            fmt::format("'s {} {} and {} {} both have the host name {}, so a pod cannot tell which it is; give each "
+                        "task a name of its own",
+                        found->first, found->second, type, index, quote(label)));
+      }
       longest = label.size();
       found = TaskName(type, index);
     }
@@ -116,7 +124,7 @@ void TaskTable::require_own(const TaskName& own, ParameterServers servers) const
         "'s task is of type 'ps', which is not supported without --strategy parameter-server: only the chief and the "
         "workers train; start all tasks with it, or no program for this task");
   }
-  if (std::ranges::find(known_types, type) == known_types.end()) {
+  if (!is_type(type)) {
     refuse(fmt::format("'s task has the unknown type {}; use chief or worker", quote(type)));
   }
   const auto job = jobs_.find(type);

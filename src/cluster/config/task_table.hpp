@@ -35,6 +35,9 @@ class TaskTable {
 
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
+  /// Whether tasks have such a type: "worker".
+  [[nodiscard]] static bool is_type(const std::string& type);
+
   /// Throws UsageError if there is no such type.
   void add_type(const std::string& type);
 
@@ -45,7 +48,8 @@ class TaskTable {
   /// Throws UsageError if there are more tasks than a table holds.
   void require_room_for(std::size_t tasks, const std::string& where) const;
 
-  /// The task whose host name is that of the pod: the first label of the host, which a random suffix may follow.
+  /// The task whose host name is that of the pod: the first label of the host, which a random suffix may follow. Throws
+  /// UsageError if two tasks have it.
   [[nodiscard]] std::optional<TaskName> task_of_pod(std::string_view pod) const;
 
   /// The tasks that train, in rank order, and the parameter servers if the job has them. Throws UsageError if they

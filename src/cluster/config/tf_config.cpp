@@ -105,6 +105,9 @@ ClusterSpec read_cluster_spec(const Environment& environment) {
   ClusterSpec spec = parse_tf_config(
       tf_config, has_parameter_servers(environment) ? ParameterServers::take_part : ParameterServers::ignored);
   if (!value_of(environment, "CLUSTER_CONFIG").empty()) {
+    if (spec.tasks.empty()) {
+      refuse(" describes no cluster, but CLUSTER_CONFIG is set, too, and would be ignored; unset one of them");
+    }
     spec.warnings.emplace_back("CLUSTER_CONFIG is ignored, because TF_CONFIG is set; unset one of them");
   }
   return spec;

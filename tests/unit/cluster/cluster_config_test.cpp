@@ -72,13 +72,17 @@ TEST_CASE("the index of an Indexed Job is a worker's") {
 
 TEST_CASE("without tasks CLUSTER_CONFIG describes no cluster") {
   CHECK(summary_of(read_cluster_spec({{"CLUSTER_CONFIG", ""}})) == "rank none");
-  CHECK(summary_of(read_cluster_spec({{"CLUSTER_CONFIG", R"({"worker": []})"}})) == "rank none");
+  CHECK(summary_of(read_cluster_spec({{"CLUSTER_CONFIG", "{}"}})) == "rank none");
   const ClusterSpec both =
       read_cluster_spec({{"CLUSTER_CONFIG", range},
                          {"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})"}});
   CHECK(both.workers() == 1);
   REQUIRE(both.warnings.size() == 1);
   CHECK(both.warnings[0].find("CLUSTER_CONFIG is ignored") == 0);
+  const std::string hidden = message_of([] {
+    return read_cluster_spec({{"CLUSTER_CONFIG", range}, {"TF_CONFIG", "{}"}});
+  });
+  CHECK(hidden.find("TF_CONFIG describes no cluster, but CLUSTER_CONFIG is set") == 0);
 }
 
 TEST_CASE("what describes no task is ignored with a warning") {
@@ -107,6 +111,10 @@ TEST_CASE("mistakes in CLUSTER_CONFIG are named") {
            {R"({"worker": ["a"]})", "a", "CLUSTER_CONFIG's worker[0] is 'a', which has no port"},
            {R"({"worker": ["a:1", "a:1"]})", "a", "the same address 'a:1'"},
            {R"({"trainer": ["a:1"]})", "a", "unknown type 'trainer'"},
+           {R"({"worker": "a:1,b:1"})", "a", "CLUSTER_CONFIG's worker is 'a:1,b:1', but must be a list"},
+           {R"({"worker": []})", "a", "CLUSTER_CONFIG lists no task"},
+           {R"({"worker": {"address": "w-{}:1", "count": 0}})", "w-0", "CLUSTER_CONFIG lists no task"},
+           {R"({"worker": ["t-0.a:1", "t-0.b:1"]})", "t-0", "worker 0 and worker 1 both have the host name 't-0'"},
            {R"({"chief": ["a:1", "b:1"]})", "a", "CLUSTER_CONFIG's cluster.chief lists 2 tasks"},
            {R"({"worker": {"address": "w:1", "count": 2}})", "w", "with {} in place of the index"},
            {R"({"worker": {"address": "{}-{}:1", "count": 2}})", "w", "with {} in place of the index"},
@@ -142,7 +150,14 @@ TEST_CASE("options of TensorFlow 1 describe a cluster") {
   CHECK(args == std::vector<std::string>{"--epochs", "3", "x", "--", "--job_name=y"});
   args = {"--job_name=worker", "--task_index=0", "--worker_hosts=a:1", "--ps_hosts=p:1"};
   environment.clear();
-  CHECK(take_task_options(args, environment).size() == 1);  // ps tasks take no part
+  CHECK(take_task_options(args, environment).empty());
+  CHECK(read_cluster_spec(environment).warnings.size() == 1);  // ps tasks take no part
+  environment["LOCKSTEP_STRATEGY"] = "parameter-server";
+  CHECK(read_cluster_spec(environment).servers.size() == 1);
+  args = {"--job_name=ps", "--task_index=0", "--worker_hosts=a:1", "--ps_hosts=p:1"};
+  environment = {{"LOCKSTEP_STRATEGY", "parameter-server"}};
+  (void)take_task_options(args, environment);
+  CHECK(read_cluster_spec(environment).server == 0U);
 }
 
 TEST_CASE("mistakes in the options of TensorFlow 1 are named") {
@@ -170,9 +185,11 @@ TEST_CASE("mistakes in the options of TensorFlow 1 are named") {
     INFO(message);
     CHECK(message.find(refused.words) != std::string::npos);
   }
-  std::vector<std::string> args{"--job_name=worker"};
-  Environment environment{{"TF_CONFIG", "{}"}};
-  CHECK_THROWS_AS(take_task_options(args, environment), UsageError);
+  for (const char* variable : {"TF_CONFIG", "CLUSTER_CONFIG"}) {
+    std::vector<std::string> args{"--job_name=worker"};
+    Environment environment{{variable, "{}"}};
+    CHECK_THROWS_AS(take_task_options(args, environment), UsageError);
+  }
 }
 
 TEST_CASE("a cluster survives being written as TF_CONFIG") {
