@@ -5,6 +5,7 @@ A parameter that the template lacks counts as unset. Each message says what is w
 
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 
 from job_parameters import MAX_NAME_LENGTH, Parameters, amount, minor, show
 
@@ -39,6 +40,26 @@ TEMPLATE_VARIABLES = {
 OWN_VARIABLES = re.compile(
     r"(LOCKSTEP_(JOB_ID|LAUNCH_ID|GENERATION|CONTROL_FD)|POD_NAME|JOB_COMPLETION_INDEX)$|(PMIX|PMI|OMPI_COMM|SLURM)_"
 )
+# Options with a path that must lie in a volume, and the parameter that says where the volume is mounted. What a pod
+# writes elsewhere is lost with the pod.
+PATH_OPTIONS = {
+    "cmdline_args": dict.fromkeys(
+        ("--model-dir", "--backup-dir", "--csv-log", "--tensorboard-dir"), "model_checkpoint_dir"
+    ),
+    "evaluator_args": {
+        **dict.fromkeys(("--eval-dir", "--export-dir", "--follow-backups"), "model_checkpoint_dir"),
+        "--data-dir": "data_dir",
+    },
+}
+# Other options that the template sets, and what to do instead.
+TEMPLATE_OPTIONS = {
+    "evaluator_args": {"--follow": "use model_checkpoint_dir instead", "--model": "leave it out"},
+    "serve_args": {
+        "--model": "use serve_model instead",
+        "--model-name": "use name instead",
+        "--rest-api-port": "leave it out",
+    },
+}
 RESERVED_PATH = re.compile(r"/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc|run|scripts)(/|$)")
 # What surrounds a worker's index in its pod's name, after the parameter `name`. A Job shortens longer names before it
 # adds a random suffix, and a worker could not find its task by its pod's name.
@@ -60,7 +81,7 @@ SWITCHES = (
 
 
 def contradictions(given: Parameters) -> list[str]:
-    rules = (of_kind, of_servers, of_switches, of_volumes, of_names, of_program, of_sizes)
+    rules = (of_kind, of_servers, of_switches, of_volumes, of_names, of_program, of_options, of_sizes)
     return [sentence for rule in rules for sentence in rule(given)]
 
 
@@ -159,8 +180,12 @@ def of_volumes(given: Parameters) -> Iterator[str]:
         )
 
 
+def is_within(path: str, other: str) -> bool:
+    return f"{normpath(path)}/".startswith(f"{other}/")
+
+
 def overlap(path: str, other: str) -> bool:
-    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
+    return is_within(path, other) or is_within(other, path)
 
 
 def of_names(given: Parameters) -> Iterator[str]:
@@ -189,13 +214,13 @@ def of_names(given: Parameters) -> Iterator[str]:
     for path in secrets.values():
         if sum(bool(other) and overlap(path, other) for _, other in paths) > 1:  # it overlaps itself
             yield f"secret_volumes mounts a Secret at {show(path)}, within or around another volume: use another path"
-    if get("data_pvc_name") and checkpoints and data and f"{checkpoints}/".startswith(f"{data}/"):
+    if get("data_pvc_name") and checkpoints and data and is_within(checkpoints, data):
         yield f"model_checkpoint_dir is {show(checkpoints)}, within data_dir, which is read-only: use another path"
 
 
 def of_program(given: Parameters) -> Iterator[str]:
     get = given.get
-    script, programs, checkpoints = get("script"), get("programs"), get("model_checkpoint_dir")
+    script, programs = get("script"), get("programs")
     command: list[str] = get("command", [])
     arguments: list[str] = [*command, *get("cmdline_args", [])]
     if script is None or programs is None:
@@ -215,14 +240,57 @@ def of_program(given: Parameters) -> Iterator[str]:
         )
     if program == "lockstep" and arguments[:1] != ["train"]:
         yield 'script is "lockstep", which needs cmdline_args such as ["train", "--model", "/data/model.keras"]'
-    for option, value in zip(arguments, [*arguments[1:], ""]):
-        if option.split("=")[0] != "--model-dir":
-            continue
-        model_dir = option.removeprefix("--model-dir=") if "=" in option else value
-        if checkpoints and not f"{model_dir}/".startswith(f"{checkpoints}/"):
+
+
+def values_of(option: str, arguments: list[str]) -> list[str]:
+    """The values of an option, from `--option value` and `--option=value`. Programs use the last one."""
+    return [
+        argument.removeprefix(f"{option}=") if "=" in argument else following
+        for argument, following in zip(arguments, [*arguments[1:], ""])
+        if argument.split("=")[0] == option
+    ]
+
+
+def of_options(given: Parameters) -> Iterator[str]:
+    get = given.get
+    all_arguments: dict[str, list[str]] = {
+        "cmdline_args": [*get("command", []), *get("cmdline_args", [])],
+        "evaluator_args": get("evaluator_args", []),
+        "serve_args": get("serve_args", []),
+    }
+    for parameter, remedies in TEMPLATE_OPTIONS.items():
+        for option, remedy in remedies.items():
+            if values_of(option, all_arguments[parameter]):
+                yield f"{parameter} has {option}, which the template sets: {remedy}"
+    for parameter, volumes in PATH_OPTIONS.items():
+        for option, volume in volumes.items():
+            for path in values_of(option, all_arguments[parameter]):
+                if get(volume) and not is_within(path, get(volume)):
+                    yield (
+                        f"{parameter} has {option} {path}, outside of the volume at {volume}: use {get(volume)} or a "
+                        "path below it, or omit the option"
+                    )
+    checkpoints = get("model_checkpoint_dir")
+    if not checkpoints:
+        return
+    served = normpath(f"{checkpoints}/{get('serve_model', '')}")
+    for model_dir in values_of("--model-dir", all_arguments["cmdline_args"])[-1:]:
+        if get("evaluator") and normpath(model_dir) != checkpoints:
             yield (
-                f"cmdline_args has --model-dir {model_dir}, which is not writable: use {checkpoints} or a path "
-                "below it, or omit the option"
+                f"cmdline_args has --model-dir {model_dir}, but the evaluator follows {checkpoints}: omit the option, "
+                "or set evaluator to False"
+            )
+        if get("serve") and not is_within(served, normpath(model_dir)):
+            yield (
+                f"cmdline_args has --model-dir {model_dir}, but the server takes models from {served}: set serve_model "
+                "to a path in that directory, relative to model_checkpoint_dir, or omit the option"
+            )
+    for backups in values_of("--backup-dir", all_arguments["cmdline_args"])[-1:]:
+        followed = [f"{checkpoints}/backup", *values_of("--follow-backups", all_arguments["evaluator_args"])][-1]
+        if get("evaluator") and normpath(backups) != normpath(followed):
+            yield (
+                f"cmdline_args has --backup-dir {backups}, but the evaluator follows backups in {followed}: add "
+                f'"--follow-backups", "{backups}" to evaluator_args'
             )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import schemas_test
 import support
 import yaml
+from job_contradictions import PATH_OPTIONS, RESERVED_PATH, TEMPLATE_OPTIONS
 
 CHART = support.ROOT / "helm" / "lockstep"
 SOURCE = Path(__file__).with_name("render_chart.go")
@@ -120,6 +121,14 @@ DOWNLOAD: dict[str, Any] = {
     "evaluator": {"enabled": True},
     "serve": {"enabled": True, "args": ["--max-batch", "128"], "port": 9000},
 }
+# The chart's names of parameters of the job's template.
+NAMES = {"cmdline_args": "jobs[].args", "evaluator_args": "evaluator.args", "serve_args": "serve.args"}
+
+
+def with_arguments(parameter: str, arguments: list[str]) -> dict[str, Any]:
+    if parameter == "cmdline_args":
+        return {"jobs": [{"name": "a", "program": "x", "args": arguments}]}
+    return {parameter.removesuffix("_args"): {"args": arguments}}
 
 
 class Helm(support.TestCase):
@@ -261,18 +270,70 @@ class Helm(support.TestCase):
             ({"jobs": [{"name": "a", "program": "x"}] * 2}, "two jobs have the name a"),
             ({"jobs": [{"name": "a" * 43, "program": "x"}]}, "use shorter ones"),
             ({"evaluator": {"enabled": True}}, "evaluator.enabled needs a dataset"),
-            ({"serve": {"args": ["--rest-api-port", "80"]}}, "use serve.port"),
-            ({"serve": {"args": ["--rest-api-port=80"]}}, "use serve.port"),
             ({"serve": {"enabled": True}, "isGpu": True}, "needs cluster.nodeSelector"),
             ({"evaluator": {"enabled": True}, "isGpu": True, "dataset": {"claim": "x"}}, "needs cluster.nodeSelector"),
         ):
-            with self.subTest(values=values):
-                ended = render(values)
-                self.assertEqual(ended.code, 1)
-                self.assertIn(expected, ended.stderr)
+            self.assert_refused(expected, values)
         self.assertIn("has a dot", render(release="a.b").stderr)
         gpus = {"isGpu": True, "cluster": {"nodeSelector": {"gpu": "present"}}}
         self.assertEqual(render(gpus | {"serve": {"enabled": True}}).stderr, "")
+
+    def assert_refused(self, sentence: str, values: dict[str, Any]) -> None:
+        with self.subTest(values=values):
+            ended = render(values)
+            self.assertEqual(ended.code, 1)
+            self.assertIn(sentence, ended.stderr)
+
+    def assert_accepted(self, values: dict[str, Any]) -> None:
+        with self.subTest(values=values):
+            self.assertEqual(render(values).stderr, "")
+
+    def test_arguments_that_the_job_template_refuses_are_refused(self) -> None:
+        for parameter, volumes in PATH_OPTIONS.items():
+            for option, volume in volumes.items():
+                value = {"model_checkpoint_dir": "checkpoints", "data_dir": "dataset"}[volume]
+                own = {value: {"path": "/v"}}
+                for path in ("/tmp/b", "/v2", "/v/../b", "b"):
+                    sentence = f"{NAMES[parameter]} has {option} {path}, outside of the volume at {value}.path: use /v"
+                    self.assert_refused(sentence, own | with_arguments(parameter, [option, path]))
+                    self.assert_refused(sentence, own | with_arguments(parameter, [f"{option}={path}"]))
+                self.assert_refused("outside of the volume", own | with_arguments(parameter, [option]))
+                self.assert_accepted(own | with_arguments(parameter, [option, "/v/b", f"{option}=/v/"]))
+        for parameter, options in TEMPLATE_OPTIONS.items():
+            for option in options:
+                for arguments in ([option, "9999"], [f"{option}=9999"]):
+                    sentence = f"{NAMES[parameter]} has {option}, which the chart sets: "
+                    self.assert_refused(sentence, with_arguments(parameter, arguments))
+        self.assert_refused("use serve.port", with_arguments("serve_args", ["--rest-api-port", "80"]))
+        self.assert_accepted(with_arguments("evaluator_args", ["--follow-timeout", "60"]))
+        second = {"name": "b", "program": "x", "args": ["--model-dir", "/models"]}
+        self.assert_refused("--model-dir /models", {"jobs": [{"name": "a", "program": "x"}, second]})
+
+    def test_the_evaluator_and_the_server_find_the_job(self) -> None:
+        evaluator = {"dataset": {"claim": "x"}, "evaluator": {"enabled": True}}
+        model_dir = with_arguments("cmdline_args", ["--model-dir=/pvcmnt/m"])
+        self.assert_accepted(model_dir)
+        self.assert_refused("the server use /pvcmnt: omit the option", model_dir | {"serve": {"enabled": True}})
+        self.assert_refused("the server use /pvcmnt: omit the option", model_dir | evaluator)
+        self.assert_accepted(with_arguments("cmdline_args", ["--model-dir", "/pvcmnt/"]) | evaluator)
+        backups = with_arguments("cmdline_args", ["--backup-dir", "/pvcmnt/b"])
+        self.assert_accepted(backups)
+        self.assert_refused("add --follow-backups /pvcmnt/b to evaluator.args", backups | evaluator)
+        follow = {"enabled": True, "args": ["--follow-backups=/pvcmnt/b/"]}
+        self.assert_accepted(backups | evaluator | {"evaluator": follow})
+
+    def test_paths_of_volumes_that_the_job_template_refuses_are_refused(self) -> None:
+        self.assertIn(RESERVED_PATH.pattern, (CHART / "templates/_helpers.tpl").read_text())
+        for path in ("/tmp", "/dev/shm", "/usr", "/usr/local", "/run/secrets"):
+            for value in ("checkpoints", "dataset"):
+                self.assert_refused(f"{value}.path is {path}, which containers use", {value: {"path": path}})
+        for path in ("/tmpfs", "/library"):
+            self.assert_accepted({"checkpoints": {"path": path}, "dataset": {"path": path}})
+        for dataset in ({"claim": "x"}, {"download": "mnist"}):
+            for path in ("/data", "/data/models"):
+                sentence = f"checkpoints.path is {path}, within dataset.path"
+                self.assert_refused(sentence, {"checkpoints": {"path": path}, "dataset": dataset})
+            self.assert_accepted({"checkpoints": {"path": "/database"}, "dataset": dataset})
 
     def test_names_of_objects_and_labels_are_not_too_long(self) -> None:
         documents = self.objects(DOWNLOAD | {"jobs": [{"name": "a" * 42, "program": "x"}]})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import support
+from job_contradictions import PATH_OPTIONS, TEMPLATE_OPTIONS
 
 GOOD = {"deploy": True, "data_pvc_name": "data"}
 
@@ -145,14 +146,49 @@ class Contradictions(support.TestCase):
         support.objects(deploy=True, script="mine.py", programs=["mine"])
         self.assert_refused('"train"', deploy=True, script="lockstep")
         support.objects(deploy=True, script="lockstep", cmdline_args=["train", "--model", "/data/model.keras"])
-        for arguments in (["--model-dir", "/models"], ["--model-dir=/models"], ["--model-dir"]):
-            with self.subTest(arguments=arguments):
-                self.assert_refused("/pvcmnt", deploy=True, cmdline_args=arguments)
-        support.objects(deploy=True, cmdline_args=["--model-dir=/pvcmnt/first"])
         for variable, parameter in (("TF_CONFIG", "worker_replicas"), ("BATCH_SIZE", "batch_size")):
             self.assert_refused(f"use {parameter} instead", deploy=True, env={variable: "1"})
         for variable in ("LOCKSTEP_JOB_ID", "LOCKSTEP_CONTROL_FD", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE"):
             self.assert_refused("which launchers set for their trainers: leave it out", deploy=True, env={variable: "1"})
+
+    def test_paths_outside_of_the_volumes(self) -> None:
+        for parameter, volumes in PATH_OPTIONS.items():
+            for option, volume in volumes.items():
+                inside = support.defaults()[volume]
+                for path in ("/tmp/b", inside + "2", inside + "/../b", "b"):
+                    for arguments in ([option, path], [f"{option}={path}"]):
+                        with self.subTest(arguments=arguments):
+                            sentence = f"{parameter} has {option} {path}, outside of the volume at {volume}"
+                            self.assert_refused(sentence, f"use {inside} or", deploy=True, **{parameter: arguments})
+                self.assert_refused("outside of the volume", deploy=True, **{parameter: [option]})
+                for path in (inside, inside + "/", inside + "/b"):
+                    support.objects(deploy=True, **{parameter: [f"{option}={path}"]})
+
+    def test_options_of_the_template(self) -> None:
+        for parameter, remedies in TEMPLATE_OPTIONS.items():
+            for option, remedy in remedies.items():
+                for arguments in ([option, "9999"], [f"{option}=9999"]):
+                    self.assert_refused(f"{parameter} has {option}", f"sets: {remedy}", **{parameter: arguments})
+        support.objects(serve_args=["--max-rate", "--model-size"], evaluator_args=["--follow-timeout", "60"])
+
+    def test_the_evaluator_and_the_server_find_the_job(self) -> None:
+        evaluator = {"evaluator": True, "data_pvc_name": "data"}
+        model_dir = "--model-dir=/pvcmnt/m"
+        for arguments in (["--model-dir", "/pvcmnt/m"], [model_dir], ["--model-dir=/pvcmnt", model_dir]):
+            with self.subTest(arguments=arguments):
+                self.assert_refused("the evaluator follows /pvcmnt: omit", cmdline_args=arguments, **evaluator)
+                self.assert_refused("takes models from /pvcmnt: set serve_model", cmdline_args=arguments, serve=True)
+                other = {"serve": True, "serve_model": "export/best"}
+                self.assert_refused("takes models from /pvcmnt/export/best", cmdline_args=arguments, **other)
+                support.objects(cmdline_args=arguments, serve=True, serve_model="m/export/best")
+        support.objects(cmdline_args=["--model-dir", "/pvcmnt/"], serve=True, **evaluator)
+        backups = ["--backup-dir", "/pvcmnt/b"]
+        remedy = 'add "--follow-backups", "/pvcmnt/b" to evaluator_args'
+        self.assert_refused(remedy, cmdline_args=backups, **evaluator)
+        self.assert_refused(remedy, cmdline_args=backups, evaluator_args=["--follow-backups=/pvcmnt/c"], **evaluator)
+        support.objects(cmdline_args=backups, evaluator_args=["--follow-backups", "/pvcmnt/b/"], **evaluator)
+        support.objects(cmdline_args=["--backup-dir=/pvcmnt/backup"], **evaluator)
+        support.objects(evaluator_args=["--follow-backups", "/pvcmnt/b"], **evaluator)
 
     def test_kinds(self) -> None:
         for kind in ("tfjob", "mpijob"):

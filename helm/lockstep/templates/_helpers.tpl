@@ -64,11 +64,8 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- if and .Values.evaluator.enabled (not (include "lockstep.hasData" .)) -}}
 {{- fail "evaluator.enabled needs a dataset: set dataset.claim or dataset.download" -}}
 {{- end -}}
-{{- range .Values.serve.args -}}
-{{- if regexMatch "^--rest-api-port(=|$)" . -}}
-{{- fail "serve.args has --rest-api-port, which the chart sets: use serve.port" -}}
-{{- end -}}
-{{- end -}}
+{{- include "lockstep.checkPaths" . -}}
+{{- include "lockstep.checkArguments" . -}}
 {{- if and .Values.isGpu (or .Values.evaluator.enabled .Values.serve.enabled) (not $cluster.nodeSelector) -}}
 {{- fail "isGpu with evaluator.enabled or serve.enabled needs cluster.nodeSelector: set it to labels of nodes with GPUs, since the chief must run on the node of these pods" -}}
 {{- end -}}
@@ -78,6 +75,98 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- end -}}
 {{- if regexMatch "^(LOCKSTEP_(DEVICE|STRATEGY|RANKS_PER_WORKER|RENDEZVOUS_TIMEOUT|LEAVE_TIMEOUT|JOB_.*|MIN_WORKERS|STATUS_PORT|INSECURE|MODEL_DIR|BACKUP_DIR|DATA_DIR|EPOCHS|GLOBAL_BATCH_SIZE|LAUNCH_ID|GENERATION|CONTROL_FD)|(PMIX|PMI|OMPI_COMM|SLURM)_.*)$" $variable -}}
 {{- fail (printf "settings.env has %s, which the chart or a launcher sets: leave it out" $variable) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Where volumes may be mounted: as in the job's template (scripts/job_contradictions.py). */ -}}
+{{- define "lockstep.checkPaths" -}}
+{{- $checkpoints := .Values.checkpoints.path -}}
+{{- $data := .Values.dataset.path -}}
+{{- range $value, $path := dict "checkpoints.path" $checkpoints "dataset.path" $data -}}
+{{- if regexMatch "^(/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc|run|scripts)(/|$))" $path -}}
+{{- fail (printf "%s is %s, which containers use for other files: use another path" $value $path) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "lockstep.hasData" .) (include "lockstep.isWithin" (list $checkpoints $data)) -}}
+{{- fail (printf "checkpoints.path is %s, within dataset.path, which is read-only: use another path" $checkpoints) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Takes two paths. Not empty if the first is the second or below it. */ -}}
+{{- define "lockstep.isWithin" -}}
+{{- if hasPrefix (printf "%s/" (index . 1)) (printf "%s/" (clean (index . 0))) -}}true{{- end -}}
+{{- end -}}
+
+{{- /* The values of an option, from `--option value` and `--option=value`. Programs use the last one. Takes the option and
+a list of arguments, returns {"values": [...]}. */ -}}
+{{- define "lockstep.valuesOf" -}}
+{{- $option := index . 0 -}}
+{{- $args := index . 1 | default list -}}
+{{- $values := list -}}
+{{- range $i, $arg := $args -}}
+{{- if eq $arg $option -}}
+{{- $values = append $values (index (append $args "") (add1 $i)) -}}
+{{- else if hasPrefix (printf "%s=" $option) $arg -}}
+{{- $values = append $values (trimPrefix (printf "%s=" $option) $arg) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "values" $values | toJson -}}
+{{- end -}}
+
+{{- /* Arguments of programs: as in the job's template. */ -}}
+{{- define "lockstep.checkArguments" -}}
+{{- $checkpoints := .Values.checkpoints.path -}}
+{{- $evaluator := .Values.evaluator -}}
+{{- $serve := .Values.serve -}}
+{{- /* Options that the chart sets, and what to do instead. */ -}}
+{{- $ofChart := dict
+      "evaluator.args" (dict "--follow" "use checkpoints.path instead" "--model" "leave it out")
+      "serve.args" (dict "--model" "leave it out" "--model-name" "use jobs[].name instead"
+        "--rest-api-port" "use serve.port instead")
+-}}
+{{- /* Options with a path that must lie in a volume, and the volume. What a pod writes elsewhere is lost with the pod. */ -}}
+{{- $paths := dict
+      "jobs[].args" (dict "--model-dir" "checkpoints" "--backup-dir" "checkpoints" "--csv-log" "checkpoints"
+        "--tensorboard-dir" "checkpoints")
+      "evaluator.args" (dict "--eval-dir" "checkpoints" "--export-dir" "checkpoints" "--follow-backups" "checkpoints"
+        "--data-dir" "dataset")
+-}}
+{{- $all := list (list "evaluator.args" $evaluator.args) (list "serve.args" $serve.args) -}}
+{{- range .Values.jobs -}}
+{{- $all = append $all (list "jobs[].args" .args) -}}
+{{- end -}}
+{{- range $all -}}
+{{- $value := index . 0 -}}
+{{- $args := index . 1 -}}
+{{- range $option, $remedy := index $ofChart $value -}}
+{{- if (include "lockstep.valuesOf" (list $option $args) | fromJson).values -}}
+{{- fail (printf "%s has %s, which the chart sets: %s" $value $option $remedy) -}}
+{{- end -}}
+{{- end -}}
+{{- range $option, $volume := index $paths $value -}}
+{{- $root := (index $.Values $volume).path -}}
+{{- range $path := (include "lockstep.valuesOf" (list $option $args) | fromJson).values -}}
+{{- if not (include "lockstep.isWithin" (list $path $root)) -}}
+{{- fail (printf "%s has %s %s, outside of the volume at %s.path: use %s or a path below it, or omit the option"
+      $value $option $path $volume $root) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $followed := (include "lockstep.valuesOf" (list "--follow-backups" $evaluator.args) | fromJson).values -}}
+{{- $followed = last $followed | default (printf "%s/backup" $checkpoints) -}}
+{{- range .Values.jobs -}}
+{{- $modelDir := (include "lockstep.valuesOf" (list "--model-dir" .args) | fromJson).values -}}
+{{- $modelDir = last $modelDir | default $checkpoints -}}
+{{- if and (or $evaluator.enabled $serve.enabled) (ne (clean $modelDir) $checkpoints) -}}
+{{- fail (printf "jobs[].args has --model-dir %s, but the evaluator and the server use %s: omit the option"
+      $modelDir $checkpoints) -}}
+{{- end -}}
+{{- $backups := last (include "lockstep.valuesOf" (list "--backup-dir" .args) | fromJson).values -}}
+{{- if and $evaluator.enabled $backups (ne (clean (toString $backups)) (clean $followed)) -}}
+{{- fail (printf "jobs[].args has --backup-dir %s, but the evaluator follows %s: add --follow-backups %s to evaluator.args"
+      $backups $followed $backups) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
