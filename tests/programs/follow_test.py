@@ -554,8 +554,9 @@ class FollowTest(ModelFileTest):
         self.model = model.parent
         there = self.scratch / "there"
         self.assert_fails(self.follow("--export-dir", there).end(), USAGE, "--export-dir", "need --export")
-        ended = self.follow("--export", "best", "--eval-dir", there, "--export-dir", there).end()
-        self.assert_fails(ended, USAGE, f"--export-dir is {there}", "--eval-dir", "choose another")
+        for export_dir in (there, f"{there}/"):
+            ended = self.follow("--export", "best", "--eval-dir", there, "--export-dir", export_dir).end()
+            self.assert_fails(ended, USAGE, f"--export-dir is {there}", "--eval-dir", "choose another")
         self.assertFalse(there.exists())
 
     def test_a_model_that_ends_the_evaluator_leaves_no_copy(self) -> None:
