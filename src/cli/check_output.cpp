@@ -25,8 +25,8 @@ bool is_same_file(const fs::path& first, const fs::path& second) {
   const fs::path b = fs::absolute(follow_links(second));
   std::error_code unknown;
   if (fs::equivalent(a, b, unknown) && !unknown) return true;
-  const fs::path left = fs::weakly_canonical(a, unknown);
-  return !unknown && left == fs::weakly_canonical(b, unknown) && !unknown;
+  const fs::path left = fs::weakly_canonical(a / "", unknown);  // "directory" and "directory/" become equal
+  return !unknown && left == fs::weakly_canonical(b / "", unknown) && !unknown;
 }
 
 /// Whether the path needs a directory where `file` is to be a file. Neither may exist yet.

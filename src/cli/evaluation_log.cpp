@@ -6,12 +6,16 @@
 #include "cli/evaluator_lock.hpp"
 #include "cli/model_settings.hpp"
 #include "core/clock.hpp"
+#include "core/digest_of_file.hpp"
 #include "core/file_system.hpp"
+#include "core/log.hpp"
 #include "core/printable.hpp"
+#include "ownership/directory_record.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <span>
@@ -42,7 +46,10 @@ std::string pending_name(double written_s, const fs::path& extension) {
 void require_entry(const nlohmann::ordered_json& entry) {
   (void)entry.at("file").get<std::string>();
   (void)entry.at("written").get<double>();
+  (void)entry.value("digest", std::string());
 }
+
+bool is_best_name(const fs::path& file) { return file.stem() == "best" && is_model_file_name(file); }
 
 }  // namespace
 
@@ -53,7 +60,8 @@ EvaluationLog::EvaluationLog(fs::path directory, std::string monitor)
   require_writable(file());
   lock_ = lock_for_evaluator(directory_, "writes to", "--eval-dir");
   if (std::ifstream stream(file(), std::ios::binary); stream) read(stream);
-  finish_last();
+  require_own_models();
+  check_best();
 }
 
 /// So that no worse model replaces the best one.
@@ -76,7 +84,56 @@ void EvaluationLog::read(std::istream& stream) {
   } catch (const Json::exception&) {
     problem = "is damaged";
   }
-  throw DataError(fmt::format("{} {}; remove it, or give another --eval-dir", file().string(), problem));
+  throw DataError(
+      fmt::format("{} {}; move it and the best model away, or give another --eval-dir", file().string(), problem));
+}
+
+void EvaluationLog::write(std::vector<Json> evaluations, Json best, const std::string& test_set) {
+  const Json content = {{"monitor", monitor_}, {"test_set", test_set}, {"best", best}, {"evaluations", evaluations}};
+  const std::string text = content.dump(1) + "\n";
+  write_file_atomically(file(), std::as_bytes(std::span(text)));
+  test_set_ = test_set;
+  evaluations_ = std::move(evaluations);
+  best_ = std::move(best);
+}
+
+bool EvaluationLog::has_written(const fs::path& file) const {
+  if (!fs::is_regular_file(file)) return false;
+  const std::string digest = digest_of_file(file);
+  return std::ranges::any_of(evaluations_,
+                             [&](const Json& entry) { return entry.value("digest", std::string()) == digest; });
+}
+
+void EvaluationLog::require_own_models() const {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    const fs::path& path = entry.path();
+    if (!is_best_name(path) || path == best_file() || has_written(path)) continue;
+    throw UsageError(
+        fmt::format("{} is no model of this evaluator, which would replace it; move it away, or give another "
+                    "--eval-dir",
+                    path.string()));
+  }
+}
+
+bool EvaluationLog::check_best() {
+  finish_last();
+  if (best_.is_null()) return true;
+  const fs::path path = best_file();
+  const std::optional<ModelVersion> found = newest_model(path);
+  if (found && found == checked_) return true;
+  if (found && !are_known_to_differ(digest_of_file(path), best_.value("digest", std::string()))) {
+    checked_ = found;
+    return true;
+  }
+  std::string problem = "is gone";
+  if (found) {
+    const fs::path aside = path.string() + ".damaged";
+    fs::rename(path, aside);
+    problem = "is damaged, or another file, and is now " + aside.string();
+  }
+  log_warning(fmt::format("{} {} ({}); the next model is the best one", path.string(), problem, describe_best()));
+  write(evaluations_, nullptr, test_set_);
+  return false;
 }
 
 /// An evaluator that was killed in add(), or failed there, may have written evaluation.json and not yet renamed its
@@ -87,8 +144,8 @@ void EvaluationLog::finish_last() const {
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
     const std::string name = entry.path().filename().string();
-    const bool is_other_best = entry.path().stem() == "best" && is_model_file_name(name) && entry.path() != best;
-    if ((name.starts_with(".best-") && name != expected) || (is_other_best && !best_.is_null()))
+    const bool is_other_best = !best_.is_null() && is_best_name(name) && entry.path() != best;
+    if ((name.starts_with(".best-") && name != expected) || (is_other_best && has_written(entry.path())))
       old.push_back(entry.path());
   }
   if (!expected.empty() && fs::exists(directory_ / expected)) {
@@ -120,37 +177,33 @@ void EvaluationLog::add(const ModelVersion& version, const Evaluation& evaluatio
   }
   if (!test_set_.empty() && evaluation.test_set != test_set_) {
     throw UsageError(
-        fmt::format("{} is of another test set ({}) than this one ({}), whose values do not compare; remove "
-                    "it, or give another --eval-dir",
+        fmt::format("{} is of another test set ({}) than this one ({}), whose values do not compare; move "
+                    "it and the best model away, or give another --eval-dir",
                     file().string(), printable(test_set_), evaluation.test_set));
   }
+  check_best();
   Json entry = {{"file", name_of(version)}, {"written", written(version)}};
-  if (!evaluations_.empty() && evaluations_.back().at("file") == entry["file"] &&
-      evaluations_.back().at("written") == entry["written"])
-    return finish_last();
+  const bool is_last = !evaluations_.empty() && evaluations_.back().at("file") == entry["file"] &&
+                       evaluations_.back().at("written") == entry["written"];
+  if (is_last && !best_.is_null()) return;
+  entry["digest"] = digest_of_file(copy);
   if (evaluation.iterations) entry["iteration"] = *evaluation.iterations;
   for (const auto& [name, value] : evaluation.logs) entry[name] = std::isfinite(value) ? Json(value) : Json();
   const bool is_best = is_better(monitored->second, evaluation.upward.contains(monitor_));
   const fs::path pending = directory_ / pending_name(written(version), version.file.extension());
   if (is_best) fs::rename(copy, pending);
   std::vector<Json> evaluations = evaluations_;
+  if (is_last) evaluations.pop_back();
   evaluations.push_back(entry);
-  Json best = is_best ? entry : best_;
-  const std::string text =
-      Json{{"monitor", monitor_}, {"test_set", evaluation.test_set}, {"best", best}, {"evaluations", evaluations}}.dump(
-          1) +
-      "\n";
   try {
-    write_file_atomically(file(), std::as_bytes(std::span(text)));
+    write(std::move(evaluations), is_best ? entry : best_, evaluation.test_set);
   } catch (const Error&) {
     std::error_code unknown;
     fs::remove(pending, unknown);  // a full disk has no room for it
     throw;
   }
-  test_set_ = evaluation.test_set;
-  evaluations_ = std::move(evaluations);
-  best_ = std::move(best);
   finish_last();
+  if (is_last) return;  // the curves have it
   if (!events_) events_.emplace(directory_);
   const auto step = static_cast<std::int64_t>(evaluation.iterations.value_or(evaluations_.size()));
   for (const auto& [name, value] : evaluation.logs)

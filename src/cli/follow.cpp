@@ -9,6 +9,7 @@
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "options/read_value.hpp"
+#include "ownership/directory_record.hpp"
 #include "ownership/job_watch.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -141,6 +142,10 @@ void Follower::evaluate(const ModelVersion& version) {
 
 /// Exits with 0 only if the job's last model was evaluated.
 Follower::Next Follower::end(const std::optional<ModelVersion>& last) {
+  if (!log_.check_best()) {
+    seen_.reset();  // the last model may be the best one
+    return Next::look_again;
+  }
   if (last && damage_.empty()) exports_.add(Exporter::final, *last, log_.last_scores());
   return Next::end;
 }
@@ -291,7 +296,30 @@ void require_consistent(const FollowSettings& follow, const ModelSettings& setti
     throw UsageError(
         "--follow-backups, --eval-dir, --monitor, --eval-throttle, --export, --export-dir, --exports-to-keep and "
         "--follow-timeout need --follow MODEL_DIR");
+  std::error_code unknown;
+  if (fs::exists(follow.directory, unknown) && !fs::is_directory(follow.directory, unknown)) {
+    throw UsageError(
+        fmt::format("--follow takes a directory, but {} is a file; name the directory where the job writes "
+                    "its models",
+                    follow.directory.string()));
+  }
+  if (follow.exports.exporters.empty() && follow.exports != defaults.exports)
+    throw UsageError("--export-dir and --exports-to-keep need --export with latest, best, final, or several of them");
 }
+
+namespace {
+
+/// A job's model directory is no evaluator's, also when the job has finished.
+void require_no_job(const fs::path& eval_dir, const fs::path& default_place) {
+  std::error_code unknown;
+  if (fs::equivalent(eval_dir, default_place, unknown)) return;
+  const std::optional<DirectoryRecord> record = find_record(eval_dir);
+  if (!record) return;
+  throw UsageError(fmt::format("--eval-dir is {}, where {} writes its models; choose another directory",
+                               eval_dir.string(), describe(record)));
+}
+
+}  // namespace
 
 void follow_job(FollowSettings settings, const std::function<Evaluation(const fs::path& file)>& evaluate,
                 const std::function<void()>& report_busy) {
@@ -301,10 +329,18 @@ void follow_job(FollowSettings settings, const std::function<Evaluation(const fs
   // There, the best model would be taken for the job's newest one.
   require_distinct({}, {{"--follow", settings.directory}, {"--follow-backups", settings.backups}},
                    std::array{NamedFile{"--eval-dir", settings.eval_dir, true}});
+  if (!settings.exports.exporters.empty()) {
+    require_distinct({}, {},
+                     std::array{NamedFile{"--eval-dir", settings.eval_dir, true},
+                                NamedFile{"--export-dir", settings.exports.directory, true}});
+  }
+  require_no_job(settings.eval_dir, settings.directory / "eval");
   try {
     Follower(std::move(settings), evaluate, report_busy).run();
   } catch (const fs::filesystem_error& error) {
     throw IoError(error.what());
+  } catch (...) {  // else an error that ends the process unwinds no stack, and the candidate stays
+    throw;
   }
 }
 

@@ -1,23 +1,18 @@
 // See finished_job.hpp.
 #include "ownership/finished_job.hpp"
 
-#include "core/digest.hpp"
-#include "core/file_system.hpp"
+#include "core/digest_of_file.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <cerrno>
-#include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
-#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -35,16 +30,6 @@ std::string name_of_saved_model(const fs::path& directory) {
                  fs::exists(directory / file->get_ref<const std::string&>(), unknown)
              ? file->get<std::string>()
              : std::string();
-}
-
-std::string digest_of_file(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::vector<char> block(std::size_t{1} << 20U);
-  Digest digest;
-  while (stream.read(block.data(), std::ssize(block)) || stream.gcount() > 0)
-    digest.add(block.data(), static_cast<std::size_t>(stream.gcount()));
-  if (!stream.eof()) throw_io_error("cannot read " + file.string(), errno);
-  return digest.to_string();
 }
 
 }  // namespace

@@ -208,9 +208,106 @@ class FollowTest(ModelFileTest):
         self.record()
         with self.held():
             running, self.model = self.model, other
-            self.assert_fails(self.follow("--eval-dir", running).end(), TEMPORARY, "belongs to job job-1")
+            self.assert_fails(self.follow("--eval-dir", running).end(), USAGE, f"--eval-dir is {running}", "job job-1")
         self.assertEqual([path.name for path in running.iterdir()], [".lockstep.lock"])
-        self.assertEqual(sorted(self.model.iterdir()), files)
+        finished, self.model = self.model, running
+        self.assert_fails(self.follow("--eval-dir", finished).end(), USAGE, f"--eval-dir is {finished}",
+                          "writes its models", "another directory")
+        self.assertEqual(sorted(finished.iterdir()), files)
+
+    def test_models_that_no_evaluator_wrote_stay(self) -> None:
+        made = self.trained("model.keras")
+        self.model = made.parent
+        results = self.scratch / "results"
+        results.mkdir()
+        for name in ("best.keras", "best.h5"):
+            mine = results / name
+            mine.write_bytes(b"MINE")
+            ended = self.follow("--eval-dir", results, *BRIEFLY).end()
+            self.assert_fails(ended, USAGE, str(mine), "move it away, or give another --eval-dir")
+            self.assertEqual(mine.read_bytes(), b"MINE")
+            self.assertEqual(sorted(path.name for path in results.iterdir()), [".evaluator.lock", name])
+            mine.unlink()
+        self.follow_to_end("--eval-dir", results)
+        mine = results / "best.h5"
+        mine.write_bytes(b"MINE")
+        os.utime(made)
+        self.assert_fails(self.follow("--eval-dir", results, *BRIEFLY).end(), USAGE, str(mine))
+        self.assertEqual((mine.read_bytes(), (results / "best.keras").read_bytes()), (b"MINE", made.read_bytes()))
+
+    def test_a_best_model_in_another_format_replaces_the_former_one(self) -> None:
+        """Also after an evaluator that was killed between the two."""
+        later = self.trained("model.keras")
+        self.model = self.trained("model.h5").parent
+        self.follow_to_end()
+        path = self.model / "eval" / "evaluation.json"
+        former = self.model / "eval" / "best.h5"
+        content = former.read_bytes()
+        found = self.evaluations()
+        found["best"]["loss"] = found["evaluations"][0]["loss"] = 1e9
+        path.write_text(json.dumps(found))
+        self.put_model(later)
+        self.record(has_finished=True, model="model.keras")
+        for _ in range(2):
+            self.follow_to_end()
+            self.assertFalse(former.exists())
+            self.assertTrue((self.model / "eval" / "best.keras").exists())
+            former.write_bytes(content)
+
+    def test_a_best_model_that_is_gone_is_replaced_by_the_next_one(self) -> None:
+        """By the model itself if it is still there, else by a worse one."""
+        made = self.trained("model.keras")
+        self.model = made.parent
+        self.follow_to_end(*SCALED)
+        path = self.model / "eval" / "evaluation.json"
+        best = self.model / "eval" / "best.keras"
+        first = path.read_bytes()
+        for is_replaced in (False, True):
+            with self.subTest(is_replaced=is_replaced):
+                best.unlink()
+                if is_replaced:
+                    found = self.evaluations()
+                    found["best"]["loss"] = found["evaluations"][0]["loss"] = 1e-9
+                    path.write_text(json.dumps(found))
+                    os.utime(made)
+                ended = self.follow_to_end(*SCALED, "--export", "best")
+                self.assertEqual(ended.stderr.count(f"warning: {best} is gone (best loss"), 1, str(ended))
+                self.assertIn("; best loss", ended.stdout)
+                self.assertEqual(best.read_bytes(), made.read_bytes())
+                found = self.evaluations()
+                self.assertEqual(found["best"], found["evaluations"][-1])
+                self.assertGreater(found["best"]["loss"], 1e-9)
+                self.assertEqual(len(list((self.model / "export" / "best").iterdir())), 1 + is_replaced)
+                if not is_replaced:
+                    self.assertEqual(path.read_bytes(), first)
+
+    def test_a_best_model_that_is_lost_while_the_evaluator_waits(self) -> None:
+        made = self.trained("model.keras")
+        self.model = made.parent
+        self.record()
+        follower = self.follow("--follow-timeout", 60)
+        follower.wait_for_output("model.keras, step")
+        best = self.model / "eval" / "best.keras"
+        self.assertTrue(eventually(best.exists))
+        best.unlink()
+        self.record(has_finished=True, model="model.keras")
+        ended = follower.end()
+        self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
+        self.assertIn(f"{best} is gone", ended.stderr)
+        self.assertEqual(best.read_bytes(), made.read_bytes())
+
+    def test_a_damaged_best_model_is_not_exported(self) -> None:
+        made = self.trained("model.keras")
+        self.model = made.parent
+        self.follow_to_end()
+        best = self.model / "eval" / "best.keras"
+        best.write_bytes(b"garbage")
+        ended = self.follow_to_end("--export", "best")
+        aside = best.with_name("best.keras.damaged")
+        self.assertIn(f"warning: {best} is damaged, or another file, and is now {aside} (best loss", ended.stderr)
+        self.assertEqual((aside.read_bytes(), best.read_bytes()), (b"garbage", made.read_bytes()))
+        (exported,) = (self.model / "export" / "best").glob("*/model.*")
+        self.assertEqual(exported.read_bytes(), made.read_bytes())
 
     def test_a_job_on_a_file_system_without_locks_may_be_running(self) -> None:
         self.model.mkdir()
@@ -452,5 +549,17 @@ class FollowTest(ModelFileTest):
         self.assert_fails(self.use("evaluate", "--model", model, "--export", "best"), USAGE, "need --follow MODEL_DIR")
         for wrong in ("", "newest", "best,newest"):
             self.assert_fails(self.follow("--export", wrong).end(), USAGE, f"--export is '{wrong}'", "latest, best, final")
+        self.model = model
+        self.assert_fails(self.follow().end(), USAGE, "--follow takes a directory", f"{model} is a file")
         self.model = model.parent
+        there = self.scratch / "there"
+        self.assert_fails(self.follow("--export-dir", there).end(), USAGE, "--export-dir", "need --export")
+        for export_dir in (there, f"{there}/"):
+            ended = self.follow("--export", "best", "--eval-dir", there, "--export-dir", export_dir).end()
+            self.assert_fails(ended, USAGE, f"--export-dir is {there}", "--eval-dir", "choose another")
+        self.assertFalse(there.exists())
+
+    def test_a_model_that_ends_the_evaluator_leaves_no_copy(self) -> None:
+        self.model = self.trained("model.keras").parent
         self.assert_fails(self.follow("--monitor", "auc").end(), USAGE, "--monitor is 'auc'", "loss")
+        self.assertEqual([path.name for path in (self.model / "eval").iterdir()], [".evaluator.lock"])
