@@ -42,21 +42,20 @@ std::string space_detail(int error, const fs::path& directory, std::uintmax_t ne
                  : fmt::format(" ({} bytes needed, {} free)", needed, space.available);
 }
 
-/// The target of a temporary file, "model.h5"; empty for the names of other files.
-std::string_view target_of(std::string_view name) {
-  constexpr std::size_t tail = 1 + digits + suffix.size();
-  if (name.size() <= 1 + tail || !name.starts_with('.') || !name.ends_with(suffix)) return {};
-  const std::string_view ending = name.substr(name.size() - tail, 1 + digits);
-  if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != std::string_view::npos) return {};
-  return name.substr(1, name.size() - 1 - tail);
-}
-
 }  // namespace
 
 std::string temporary_name(std::string_view target) {
   std::uint32_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) throw_io_error("cannot draw a random file name", errno);
   return fmt::format(".{}.{:0{}x}{}", target, number, digits, suffix);
+}
+
+std::string_view target_of(std::string_view name) {
+  constexpr std::size_t tail = 1 + digits + suffix.size();
+  if (name.size() <= 1 + tail || !name.starts_with('.') || !name.ends_with(suffix)) return {};
+  const std::string_view ending = name.substr(name.size() - tail, 1 + digits);
+  if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != std::string_view::npos) return {};
+  return name.substr(1, name.size() - 1 - tail);
 }
 
 AtomicFile::AtomicFile(fs::path target, WriteGuard guard)

@@ -64,6 +64,9 @@ class AtomicFile {
 /// A random name for what will be renamed to `target`, a name: ".model.h5.1f09c3d2.tmp". Throws IoError.
 [[nodiscard]] std::string temporary_name(std::string_view target);
 
+/// The name for which temporary_name() made this one, "model.h5"; empty for other names.
+[[nodiscard]] std::string_view target_of(std::string_view name);
+
 /// Throws IoError unless the file can be created, or replaced as a whole. Leaves it as it is. Call it before training,
 /// not after hours of it.
 void require_writable(const std::filesystem::path& target);

@@ -36,7 +36,7 @@ struct ExportOptions {
   fs::path model;
   fs::path output;
   ExportFormat format = ExportFormat::automatic;
-  int opset = default_onnx_opset;
+  int opset = 0;  ///< 0: not given
 };
 
 void require_files(const ExportOptions& options) {
@@ -84,7 +84,8 @@ void export_onnx(const ExportOptions& options, std::ostream& out) {
   require_not_model(options);
   require_replaceable(options.output);
   require_writable(options.output);
-  const OnnxGraph graph = lower_to_onnx(load_model(options.model, UnsupportedCompilation::note), options.opset);
+  const OnnxGraph graph = lower_to_onnx(load_model(options.model, UnsupportedCompilation::note),
+                                        options.opset == 0 ? default_onnx_opset : options.opset);
   write_onnx(options.output, graph);
   out << printable(fmt::format("Saved {}: ONNX, opset {}; from {} to {}\n", options.output.string(), graph.opset,
                                describe(graph.inputs), describe(graph.outputs)));
@@ -104,7 +105,8 @@ ExitCode export_model(std::span<const std::string> args, std::ostream& out) {
       {.name = "opset",
        .metavar = "N",
        .help = fmt::format("version of ONNX's operators, {} to {}", default_onnx_opset, max_onnx_opset),
-       .value = whole_number(options.opset, default_onnx_opset, max_onnx_opset)},
+       .value = whole_number(options.opset, default_onnx_opset, max_onnx_opset),
+       .default_text = fmt::format("{}", default_onnx_opset)},
   };
   (void)parse_rows(args, {}, rows,
                    {.name = "lockstep export",
@@ -114,6 +116,11 @@ ExitCode export_model(std::span<const std::string> args, std::ostream& out) {
   if (format_of(options) == ExportFormat::onnx) {
     export_onnx(options, out);
   } else {
+    if (options.opset != 0) {
+      throw UsageError(
+          "--opset is a version of ONNX's operators, which a SavedModel does not have; leave it out, or give --format "
+          "onnx");
+    }
     require_not_model(options);
     write_saved_model(options.model, options.output);
     out << printable(fmt::format("Saved {}: a SavedModel\n", options.output.string()));

@@ -8,7 +8,10 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -28,6 +31,19 @@ void spread(const Architecture& flattened, std::size_t input, const Visit& visit
         std::ranges::any_of(calls[i].inputs, [&](int of) { return carries[static_cast<std::size_t>(of)]; });
     if (is_reached) carries[i] = visit(flattened.layers()[static_cast<std::size_t>(calls[i].layer)]);
   }
+}
+
+/// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
+/// that only change shapes. Null if there is none.
+const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input) {
+  const LayerInfo* smallest = nullptr;
+  const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };
+  spread(flattened, input, [&](const LayerInfo& info) {
+    if (std::holds_alternative<Embedding>(info.layer) && (smallest == nullptr || rows(info) < rows(*smallest)))
+      smallest = &info;
+    return keeps_numbers(info.layer);
+  });
+  return smallest;
 }
 
 }  // namespace
@@ -77,15 +93,30 @@ const LayerInfo* rescaling_of_input(const Architecture& flattened, std::size_t i
   return found;
 }
 
-const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input) {
-  const LayerInfo* smallest = nullptr;
-  const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };
-  spread(flattened, input, [&](const LayerInfo& info) {
-    if (std::holds_alternative<Embedding>(info.layer) && (smallest == nullptr || rows(info) < rows(*smallest)))
-      smallest = &info;
-    return keeps_numbers(info.layer);
-  });
-  return smallest;
+bool fits(double number, InputType type) {
+  if (type == InputType::float32) return true;
+  if (number != std::trunc(number)) return false;
+  switch (type) {
+    case InputType::float32: return true;
+    case InputType::boolean: return number == 0 || number == 1;
+    case InputType::uint8: return number >= 0 && number <= std::numeric_limits<std::uint8_t>::max();
+    case InputType::int32: return number >= -0x1p31 && number < 0x1p31;
+    case InputType::int64: return std::abs(number) < 0x1p63;
+  }
+  return false;
+}
+
+bool is_row(double number, std::int64_t rows) {
+  return number >= 0 && number < static_cast<double>(rows) && number == std::trunc(number);
+}
+
+NumbersOfInput numbers_of_input(const Architecture& flattened, std::size_t input) {
+  NumbersOfInput numbers{.type = flattened.input_type(input)};
+  if (const LayerInfo* const reader = embedding_of_input(flattened, input)) {
+    numbers.embedding = reader->name;
+    numbers.rows = std::get<Embedding>(reader->layer).input_dim;
+  }
+  return numbers;
 }
 
 }  // namespace lockstep

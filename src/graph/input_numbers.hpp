@@ -4,6 +4,8 @@
 #include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 namespace lockstep {
 
@@ -20,8 +22,20 @@ void check_integers(const Architecture& flattened);
 /// The first Rescaling that the numbers of an input reach before any weights are applied. Null if there is none.
 [[nodiscard]] const LayerInfo* rescaling_of_input(const Architecture& flattened, std::size_t input);
 
-/// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
-/// that only change shapes. Null if there is none.
-[[nodiscard]] const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input);
+/// Whether an Input of this type holds the number exactly. Any number fits float32.
+[[nodiscard]] bool fits(double number, InputType type);
+
+/// Whether an Embedding with this many rows looks the number up.
+[[nodiscard]] bool is_row(double number, std::int64_t rows);
+
+/// Which numbers an input takes: those that fit the type, and that the Embedding has a row for.
+struct NumbersOfInput {
+  InputType type = InputType::float32;
+  std::string embedding = {};  ///< that looks them up; empty: none
+  std::int64_t rows = 0;       ///< of the Embedding
+  friend bool operator==(const NumbersOfInput&, const NumbersOfInput&) = default;
+};
+
+[[nodiscard]] NumbersOfInput numbers_of_input(const Architecture& flattened, std::size_t input);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include "core/clock.hpp"
 #include "core/file_descriptor.hpp"
 #include "core/lower_case.hpp"
+#include "serve/head_scanner.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -19,11 +20,15 @@
 #include <sys/time.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,12 +62,27 @@ std::string_view method_of(evhttp_request* request) {
   }
 }
 
+/// A token of RFC 9110.
+bool is_header_name(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string::npos;
+  });
+}
+
 /// What makes a request ambiguous or unreadable, whatever its path. libevent takes the first of several lengths, and a
-/// proxy before it perhaps the last.
-std::optional<RestReply> refuse_form(evhttp_request* request) {
+/// proxy before it perhaps the last. It takes "Content-Length " for another header, and joins folded lines.
+std::optional<RestReply> refuse_form(evhttp_request* request, const HeadScanner& head) {
+  if (head.has_folded_line()) {
+    return RestReply{.code = 400, .body = "{\"error\":\"a header of the request is folded; send it in one line\"}\n"};
+  }
   const char* length = nullptr;
   const evkeyvalq* const headers = evhttp_request_get_input_headers(request);
   for (const evkeyval* header = headers->tqh_first; header != nullptr; header = header->next.tqe_next) {
+    if (!is_header_name(header->key)) {
+      return RestReply{
+          .code = 400,
+          .body = "{\"error\":\"the request has a header whose name has a space or another wrong character\"}\n"};
+    }
     const std::string name = lower_case(header->key);
     if (name == "content-length" && std::exchange(length, header->value) != nullptr)
       return RestReply{.code = 400, .body = "{\"error\":\"the request has several Content-Length headers\"}\n"};
@@ -97,7 +117,11 @@ void send(evhttp_request* request, const RestReply& reply) {
   evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
   if (reply.code == 503 || reply.code == 429) evhttp_add_header(headers, "Retry-After", "1");
   const Owned<evbuffer, evbuffer_free> body(require(evbuffer_new(), "evbuffer_new"));
-  evbuffer_add(body.get(), reply.body.data(), reply.body.size());
+  if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD) {
+    evhttp_add_header(headers, "Content-Length", std::to_string(reply.body.size()).c_str());
+  } else {
+    evbuffer_add(body.get(), reply.body.data(), reply.body.size());
+  }
   evhttp_send_reply(request, reply.code, nullptr, body.get());
 }
 
@@ -123,15 +147,26 @@ struct HttpServer::State {
     }
   };
 
-  State(Handler its_handler, const ConnectionLimits& limits) : handler(std::move(its_handler)), connections(limits) {}
+  /// What a connection receives.
+  struct Input {
+    ConnectionTable::Connection* connection = nullptr;
+    HeadScanner head = {};  ///< of the request that arrives, or that is answered
+  };
+
+  State(Handler its_handler, const ConnectionLimits& limits)
+      : handler(std::move(its_handler)), connections(limits), request_seconds(limits.request_seconds) {}
 
   Handler handler;
   ConnectionTable connections;
+  double request_seconds;
+  std::map<int, Input> inputs;         ///< by descriptor; its values do not move
   std::vector<bufferevent*> accepted;  ///< whose descriptors are not set yet
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::uint64_t last_request = 0;
   std::map<std::uint64_t, evhttp_request*> unanswered;
+  std::set<evhttp_connection*> sending;  ///< replies, which their clients have not read to the end
   bool is_draining = false;
+  bool has_deadline = false;
   Owned<event_base, event_base_free> base{require(event_base_new(), "event_base_new")};
   Owned<evhttp, evhttp_free> http{require(evhttp_new(base.get()), "evhttp_new")};
   Owned<event, event_free> woken{
@@ -154,11 +189,27 @@ struct HttpServer::State {
     for (bufferevent* const each : std::exchange(state->accepted, {})) {
       ConnectionTable::Connection& added =
           state->connections.add(static_cast<int>(bufferevent_getfd(each)), monotonic_seconds());
-      evbuffer_add_cb(bufferevent_get_input(each), on_bytes, &added);
+      Input& input = state->inputs[static_cast<int>(bufferevent_getfd(each))] = {.connection = &added};
+      evbuffer_add_cb(bufferevent_get_input(each), on_bytes, &input);
     }
   }
-  static void on_bytes(evbuffer* /*input*/, const evbuffer_cb_info* change, void* connection) {
-    if (change->n_added > 0) static_cast<ConnectionTable::Connection*>(connection)->receive(change->n_added);
+  static void on_bytes(evbuffer* buffer, const evbuffer_cb_info* change, void* its_input) {
+    if (change->n_added == 0) return;
+    Input& input = *static_cast<Input*>(its_input);
+    if (!input.head.is_complete()) scan(buffer, evbuffer_get_length(buffer) - change->n_added, input.head);
+    input.connection->receive(change->n_added);
+  }
+  /// Reads the buffer from `begin` to its end, or to that of the head.
+  static void scan(evbuffer* buffer, std::size_t begin, HeadScanner& head) {
+    evbuffer_ptr place{};
+    if (evbuffer_ptr_set(buffer, &place, begin, EVBUFFER_PTR_SET) != 0) return;
+    std::array<char, 4096> bytes{};
+    while (!head.is_complete()) {
+      const ev_ssize_t count = evbuffer_copyout_from(buffer, &place, bytes.data(), bytes.size());
+      if (count <= 0) return;
+      head.read({bytes.data(), static_cast<std::size_t>(count)});
+      if (evbuffer_ptr_set(buffer, &place, static_cast<std::size_t>(count), EVBUFFER_PTR_ADD) != 0) return;
+    }
   }
   static void on_second(evutil_socket_t /*descriptor*/, short /*events*/, void* self) {
     static_cast<State*>(self)->connections.sweep(monotonic_seconds());
@@ -174,6 +225,13 @@ struct HttpServer::State {
     std::erase_if(state->unanswered, [connection](const auto& entry) {
       return evhttp_request_get_connection(entry.second) == connection;
     });
+    state->sending.erase(connection);
+    state->end_if_answered();
+  }
+  static void on_sent(evhttp_request* request, void* self) {
+    auto* const state = static_cast<State*>(self);
+    state->sending.erase(evhttp_request_get_connection(request));
+    state->end_if_answered();
   }
 
   /// Out of descriptors: connections that wait would wake the loop at once, again and again. libevent passes evhttp's
@@ -193,7 +251,7 @@ struct HttpServer::State {
     evhttp_connection* const connection = evhttp_request_get_connection(request);
     evhttp_connection_set_closecb(connection, on_close, this);
     connections.begin_reply(descriptor_of(connection));
-    if (const std::optional<RestReply> refusal = refuse_form(request)) {
+    if (const std::optional<RestReply> refusal = refuse_form(request, input_of(connection).head)) {
       evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");  // what follows is unsure
       finish(number, *refusal);
       return;
@@ -217,7 +275,13 @@ struct HttpServer::State {
     if (found == unanswered.end()) return;  // the client has gone
     evhttp_request* const request = found->second;
     unanswered.erase(found);
-    connections.end_reply(descriptor_of(evhttp_request_get_connection(request)), monotonic_seconds());
+    evhttp_connection* const connection = evhttp_request_get_connection(request);
+    connections.end_reply(descriptor_of(connection), monotonic_seconds());
+    // What has arrived behind the request begins the next one.
+    HeadScanner& next = input_of(connection).head = {};
+    scan(bufferevent_get_input(evhttp_connection_get_bufferevent(connection)), 0, next);
+    sending.insert(connection);
+    evhttp_request_set_on_complete_cb(request, on_sent, this);
     if (is_draining) evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
     send(request, reply);
   }
@@ -237,14 +301,25 @@ struct HttpServer::State {
       evconnlistener* const listener = evhttp_bound_socket_get_listener(std::exchange(bound, nullptr));
       evconnlistener_set_cb(listener, nullptr, nullptr);  // it stays disabled, whoever enables it
       shutdown(evconnlistener_get_fd(listener), SHUT_RD);
-      const timeval longest{.tv_sec = 5, .tv_usec = 0};
-      event_base_loopexit(base.get(), &longest);
     }
-    if (unanswered.empty()) {
-      const timeval until_sent{.tv_sec = 0, .tv_usec = 200'000};
-      event_base_loopexit(base.get(), &until_sent);
-    }
+    end_if_answered();
   }
+
+  /// Ends the loop when all requests are answered and the answers are sent. Waits a moment for requests that are on
+  /// their way, and as long as a request may take for clients that do not read.
+  void end_if_answered() {
+    if (!is_draining || !unanswered.empty()) return;
+    if (!std::exchange(has_deadline, true)) end_in(request_seconds);
+    if (sending.empty()) end_in(0.2);
+  }
+
+  void end_in(double seconds) {
+    const timeval duration{.tv_sec = static_cast<time_t>(seconds),
+                           .tv_usec = static_cast<suseconds_t>(1e6 * (seconds - std::floor(seconds)))};
+    event_base_loopexit(base.get(), &duration);
+  }
+
+  Input& input_of(evhttp_connection* connection) { return inputs[descriptor_of(connection)]; }
 };
 
 HttpServer::HttpServer(const Socket& listener, Handler handler, const HttpLimits& limits)

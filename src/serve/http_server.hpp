@@ -46,8 +46,8 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// Serves until stop(). Then takes no new connections, and returns when all requests are answered, or after five
-  /// seconds.
+  /// Serves until stop(). Then takes no new connections, and returns when all requests are answered and the answers are
+  /// sent. Clients that do not read them are waited for as long as a request may take.
   void run();
 
   /// Any thread may call it.

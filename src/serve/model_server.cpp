@@ -90,7 +90,8 @@ class ModelInService {
     shared_.set(std::move(state));
   }
 
-  /// Computes the requests' predictions and completes them.
+  /// Computes the requests' predictions and completes them. A number that only the model finds wrong fails the request
+  /// that holds it, and no other.
   void predict(std::vector<WaitingRequest> requests) {
     const std::shared_ptr<const ServedModel> served = shared_.get().model;
     std::erase_if(requests, [&](const WaitingRequest& each) {
@@ -105,6 +106,13 @@ class ModelInService {
     Prediction all;
     try {
       all.outputs = outputs_of(*model_, requests, examples, served->signature);
+    } catch (const DataError& error) {
+      if (requests.size() > 1) {
+        for (WaitingRequest& each : requests) predict_alone(std::move(each));
+      } else {
+        requests.front().complete({.code = 400, .error = error.what()});
+      }
+      return;
     } catch (const std::exception& error) {
       log_warning(error.what());
       for (const WaitingRequest& each : requests) each.complete({.code = 500, .error = error.what()});
@@ -124,6 +132,12 @@ class ModelInService {
   }
 
  private:
+  void predict_alone(WaitingRequest request) {
+    std::vector<WaitingRequest> alone;
+    alone.push_back(std::move(request));
+    predict(std::move(alone));
+  }
+
   /// A training writes its record after its model.
   void refresh_facts(ServedState& state) {
     if (monotonic_seconds() < read_facts_at_) return;
@@ -238,8 +252,8 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
     const sigset_t signals = ending_signals();
     int signal = 0;
     sigwait(&signals, &signal);
+    queue.stop();  // first, so that the server waits for all requests that the queue has taken
     server.stop();
-    queue.stop();
   });
   auto next_look = std::chrono::steady_clock::now() + look_interval;
   while (!queue.is_stopped() || queue.size() > 0) {

@@ -1,7 +1,10 @@
 // See predict_json.hpp.
 #include "serve/predict_json.hpp"
 
+#include "core/enum_names.hpp"
 #include "core/printable.hpp"
+#include "graph/input_numbers.hpp"
+#include "layers/input.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -23,6 +26,17 @@ namespace {
 
 using nlohmann::json;
 
+std::string_view range_of(InputType type) {
+  switch (type) {
+    case InputType::float32: return "any number";
+    case InputType::boolean: return "0 and 1";
+    case InputType::uint8: return "whole numbers from 0 to 255";
+    case InputType::int32: return "whole numbers of 32 bits";
+    case InputType::int64: return "whole numbers of 64 bits";
+  }
+  return "";
+}
+
 /// Numbers of one tensor of one example, which stand at `where` in the request.
 class ExampleReader {
  public:
@@ -35,22 +49,33 @@ class ExampleReader {
   void read(const json& value, std::span<const std::int64_t> extents) {
     const bool lacks_axis_of_1 = extents.size() == 1 && extents.front() == 1 && !value.is_array();
     if (extents.empty() || lacks_axis_of_1) return read_number(value);
-    if (!value.is_array()) fail(fmt::format("has a {} where an array is due", value.type_name()));
+    if (!value.is_array()) fail_by_shape(fmt::format("has a {} where an array is due", value.type_name()));
     if (static_cast<std::int64_t>(value.size()) != extents.front())
-      fail(fmt::format("has {} values on an axis of {}", value.size(), extents.front()));
+      fail_by_shape(fmt::format("has {} values on an axis of {}", value.size(), extents.front()));
     for (const json& each : value) read(each, extents.subspan(1));
   }
 
   void read_number(const json& value) {
-    if (!value.is_number()) fail(fmt::format("has a {} where a number is due", value.type_name()));
+    if (!value.is_number()) fail_by_shape(fmt::format("has a {} where a number is due", value.type_name()));
     const auto number = value.get<double>();
-    if (std::abs(number) > std::numeric_limits<float>::max()) fail("has a number that is infinite in float32");
-    if (tensor_.is_integer && number != std::floor(number)) fail("has a fraction, but takes whole numbers");
+    if (std::abs(number) > std::numeric_limits<float>::max()) fail_by_shape("has a number that is infinite in float32");
+    const NumbersOfInput& taken = tensor_.numbers;
+    if (!fits(number, taken.type))
+      fail_by_number(number, fmt::format("is {}, which holds {}", enum_name(taken.type), range_of(taken.type)));
+    if (!taken.embedding.empty() && !is_row(number, taken.rows)) {
+      fail_by_number(number, fmt::format("is read by layer '{}' (Embedding), which takes whole numbers from 0 to {}",
+                                         printable(taken.embedding), taken.rows - 1));
+    }
     values_.push_back(static_cast<float>(number));
   }
 
-  [[noreturn]] void fail(const std::string& problem) const {
+  [[noreturn]] void fail_by_shape(const std::string& problem) const {
     throw DataError(fmt::format("{} {}; the model takes the shape {}", where_, problem, tensor_.shape.to_string()));
+  }
+
+  [[noreturn]] void fail_by_number(double number, const std::string& limit) const {
+    throw DataError(
+        fmt::format("{} has the number {}, but the input '{}' {}", where_, number, printable(tensor_.name), limit));
   }
 
   const TensorSignature& tensor_;

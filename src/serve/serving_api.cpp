@@ -150,7 +150,10 @@ std::optional<RestReply> ServingApi::predict(const RestRequest& request, const H
     answer(made.code == 200 ? RestReply{.body = format_predictions(made.outputs, made.signature, examples, is_columnar)}
                             : failure(made.code, made.error));
   };
-  if (!queue_.submit(std::move(waiting))) return refuse(503, "too many examples wait already; try again later");
+  if (!queue_.submit(std::move(waiting))) {
+    return refuse(503, queue_.is_stopped() ? "the server is stopping; send the request to another one"
+                                           : "too many examples wait already; try again later");
+  }
   return std::nullopt;
 }
 

@@ -1,6 +1,8 @@
 // What a served model reads and computes, in the words of TensorFlow Serving's REST interface.
 #pragma once
 
+#include "graph/input_numbers.hpp"
+
 #include <lockstep/core/shape.hpp>
 #include <lockstep/layers/architecture.hpp>
 
@@ -11,8 +13,8 @@ namespace lockstep {
 
 struct TensorSignature {
   std::string name;
-  Shape shape;              ///< of one example
-  bool is_integer = false;  ///< its values must be whole numbers
+  Shape shape;                  ///< of one example
+  NumbersOfInput numbers = {};  ///< that an input takes
   friend bool operator==(const TensorSignature&, const TensorSignature&) = default;
 };
 

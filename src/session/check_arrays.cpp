@@ -12,9 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,18 +50,6 @@ std::string remedy_for_shape(const Shape& given, std::size_t examples, const Sha
   if (is_same_but_for_last_one(Shape(whole), input))
     return "for a single example, give x[None], an array of one example";
   return "reshape or resize the examples, or make the model for their shape";
-}
-
-bool fits(double value, InputType type) {
-  if (value != std::trunc(value)) return false;
-  switch (type) {
-    case InputType::float32: return true;
-    case InputType::boolean: return value == 0 || value == 1;
-    case InputType::uint8: return value >= 0 && value <= std::numeric_limits<std::uint8_t>::max();
-    case InputType::int32: return value >= -0x1p31 && value < 0x1p31;
-    case InputType::int64: return std::abs(value) < 0x1p63;
-  }
-  return false;
 }
 
 /// "'image' and 'price'".
@@ -140,21 +126,18 @@ void check_scale(const Dataset& data, const Architecture& model, double input_sc
 void check_indices(const Dataset& data, const Architecture& model, double input_scale) {
   const Architecture flattened = model.flattened();
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
-    const LayerInfo* const reader = embedding_of_input(flattened, i);
-    if (reader == nullptr) continue;
-    const std::int64_t rows = std::get<Embedding>(reader->layer).input_dim;
+    const auto [type, embedding, rows] = numbers_of_input(flattened, i);
+    if (embedding.empty()) continue;
     const InputArray& array = array_of_input(data, model, i);
-    if (input_scale != 1 && holds_bytes(array) && model.input_type(i) == InputType::float32) continue;
-    const auto check = [&](const auto& values) {
-      const auto is_row = [rows](double value) {
-        return value >= 0 && value < static_cast<double>(rows) && value == std::trunc(value);
-      };
-      const auto wrong = std::find_if_not(values.begin(), values.end(), is_row);
+    if (input_scale != 1 && holds_bytes(array) && type == InputType::float32) continue;
+    const auto check = [&, name = embedding, rows = rows](const auto& values) {
+      const auto wrong =
+          std::find_if_not(values.begin(), values.end(), [rows](double value) { return is_row(value, rows); });
       if (wrong == values.end()) return;
       throw DataError(
           fmt::format("value {} of {} is {}, but layer '{}' (Embedding) reads whole numbers from 0 to {}; check the "
                       "inputs, or enlarge input_dim",
-                      wrong - values.begin(), data.label_of(array), *wrong, reader->name, rows - 1));
+                      wrong - values.begin(), data.label_of(array), *wrong, name, rows - 1));
     };
     std::visit(check, array.values);
   }

@@ -19,7 +19,9 @@ namespace {
 using namespace lockstep;
 
 const ModelSignature one{.inputs = {{"image", {2, 1}}}, .outputs = {{"classes", {2}}}};
-const ModelSignature several{.inputs = {{"a", {}}, {"b", {1}, true}}, .outputs = {{"x", {}}, {"y", {1}}}};
+const ModelSignature several{
+    .inputs = {{"a", {}}, {"b", {1}, {.type = InputType::int32, .embedding = "rows", .rows = 10}}},
+    .outputs = {{"x", {}}, {"y", {1}}}};
 
 void judge(std::string_view body, const ModelSignature& signature) {
   try {

@@ -1,5 +1,6 @@
 """`lockstep serve`: predictions over HTTP, a newer model, a damaged one, bad requests, many connections."""
 
+import http.client
 import json
 import re
 import resource
@@ -8,10 +9,12 @@ import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import data_files
+from model_file_support import description
 from serve_support import ServerTest, ask, rows
 from status_port import get, metrics
 from support import TEMPORARY, USAGE, Running, count, eventually, program
@@ -155,6 +158,46 @@ class ServeTest(ServerTest):
                 client.sendall(b"POST /v1/models/model:predict HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         self.assertEqual(get(port, "/healthz")[0], 200)
         self.assertEqual(ask(port, body)[0], 200)
+
+    def test_a_number_out_of_range_fails_its_own_request_alone(self) -> None:
+        looked_up = (("Embedding", {"input_dim": 256, "output_dim": 2}), ("Flatten", {}), ("Dense", {"units": 10}))
+        encoded = (("Flatten", {}), ("CategoryEncoding", {"num_tokens": 256, "output_mode": "multi_hot"}),
+                   ("Dense", {"units": 10}))  # which only the model finds
+        for layers, says in ((looked_up, ("'given'", "256", "from 0 to 255")), (encoded, ("256", "from 0 to 255"))):
+            self.plain.write_text(description(*layers))
+            server, port = self.serve("--model", self.trained("first.keras"), "--max-delay", 1000)
+            right = {"instances": [[[7] * 28] * 28]}
+            wrong = {"instances": [[[7] * 28] * 27 + [[256] * 28]]}
+            with ThreadPoolExecutor() as clients:
+                replies = list(clients.map(lambda body, port=port: ask(port, body), (right, wrong, right)))
+            self.assertEqual([code for code, _ in replies], [200, 400, 200], replies)
+            for words in says:
+                self.assertIn(words, replies[1][1]["error"])
+            self.assertEqual(server.stderr.count("256"), 0, server.stderr)
+
+    def test_sigterm_answers_the_requests_that_wait(self) -> None:
+        server, port = self.serve("--model", self.trained("first.h5"), "--max-delay", 1000)
+        body = {"instances": rows(data_files.digits(1, 5)[0])}
+        with ThreadPoolExecutor() as clients:
+            waiting = [clients.submit(ask, port, body) for _ in range(2)]
+            self.assertTrue(eventually(lambda: metrics(port)["lockstep_serve_waiting_examples"] == 2))
+            server.process.terminate()
+            self.assertEqual([each.result()[0] for each in waiting], [200, 200])
+        self.assertEqual(server.end().code, 0)
+
+    def test_head_is_answered_by_the_headers_of_get(self) -> None:
+        _, port = self.serve("--model", self.trained("first.h5"))
+        for path in ("/", "/healthz", "/v1/models/model/metadata", "/nothing"):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            self.addCleanup(connection.close)
+            connection.request("GET", path)
+            reply = connection.getresponse()
+            expected = reply.status, str(len(reply.read()))
+            for _ in range(2):  # on the same connection, which a body would confuse
+                connection.request("HEAD", path)
+                reply = connection.getresponse()
+                self.assertEqual((reply.status, reply.getheader("Content-Length")), expected)
+                self.assertEqual(reply.read(), b"")
 
     def test_connections_that_say_nothing_hold_up_nobody(self) -> None:
         server, port = self.serve("--model", self.trained("first.h5"))

@@ -93,6 +93,9 @@ TEST_CASE("export refuses wrong options", "[export]") {
           "--opset is '16' but must be a whole number from 17 to 21; see --help");
   refuses({"export", "--model", at.model, "--output", at.model, "--format", "saved-model"},
           "--output would overwrite " + at.model + ", which --model reads; choose another name");
+  refuses({"export", "--model", at.model, "--output", at.folder / "saved", "--format", "saved-model", "--opset", "19"},
+          "--opset is a version of ONNX's operators, which a SavedModel does not have; leave it out, or give --format "
+          "onnx");
 }
 
 TEST_CASE("export keeps what it cannot replace", "[export]") {

@@ -16,7 +16,8 @@ using namespace lockstep::testing;
 namespace {
 
 const ModelSignature pictures{.inputs = {{"image", {2, 2, 1}}}, .outputs = {{"classes", {3}}}};
-const ModelSignature several{.inputs = {{"a", {2}}, {"index", {1}, true}}, .outputs = {{"x", {}}, {"y", {2, 1}}}};
+const ModelSignature several{.inputs = {{"a", {2}}, {"index", {1}, {.type = InputType::int32}}},
+                             .outputs = {{"x", {}}, {"y", {2, 1}}}};
 
 std::string refusal(std::string_view body, const ModelSignature& signature = pictures) {
   return message_of<DataError>([&] { (void)parse_predict_request(body, signature); });
@@ -69,6 +70,20 @@ TEST_CASE("a request that does not fit is refused by one sentence that names the
   CHECK(refusal(R"({"inputs": {"a": [[1, 2]], "index": [1, 2]}})", several).find("1 examples of one input and 2 of") !=
         std::string::npos);
   CHECK(refusal(std::string(100'000, '[')) == "the body is not JSON at byte 100001");
+}
+
+TEST_CASE("a number beyond the limits of its input is refused by name, value and limit") {
+  const ModelSignature words{.inputs = {{"word", {2}, {.embedding = "rows", .rows = 5}}}, .outputs = {{"x", {}}}};
+  CHECK(parse_predict_request(R"({"instances": [[0, 4]]})", words).inputs == ExampleValues{{0, 4}});
+  CHECK(refusal(R"({"instances": [[0, 4], [1, 5]]})", words) ==
+        "instances[1] has the number 5, but the input 'word' is read by layer 'rows' (Embedding), which takes whole "
+        "numbers from 0 to 4");
+  CHECK(refusal(R"({"inputs": [[-1, 0]]})", words).find("inputs[0] has the number -1,") == 0);
+  CHECK(refusal(R"({"instances": [[0.5, 0]]})", words).find("has the number 0.5,") != std::string::npos);
+  const ModelSignature bytes{.inputs = {{"pixel", {1}, {.type = InputType::uint8}}}, .outputs = {{"x", {}}}};
+  CHECK(parse_predict_request(R"({"instances": [0, 255]})", bytes).examples == 2);
+  CHECK(refusal(R"({"instances": [255, 256]})", bytes) ==
+        "instances[1] has the number 256, but the input 'pixel' is uint8, which holds whole numbers from 0 to 255");
 }
 
 TEST_CASE("predictions have the form of their request") {

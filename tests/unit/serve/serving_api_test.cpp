@@ -112,6 +112,16 @@ TEST_CASE("a prediction waits in the queue, is answered once, and counted") {
   }
 }
 
+TEST_CASE("a request that comes after the queue has stopped is told so") {
+  Server server;
+  server.serve_model();
+  server.queue.stop();
+  const std::optional<RestReply> reply = server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2]]})");
+  REQUIRE(reply);
+  CHECK(reply->code == 503);
+  CHECK(reply->body.find("the server is stopping") != std::string::npos);
+}
+
 TEST_CASE("a batch is the oldest requests, as many as fit") {
   PredictionQueue queue(100);
   for (const std::size_t examples : {3U, 3U, 3U, 20U}) CHECK(queue.submit(of_examples(examples)));
