@@ -1,4 +1,4 @@
-"""`lockstep export --format saved-model` with programs in the place of Keras: interruptions, and what Python imports."""
+"""`lockstep export --format saved-model` with other programs in Keras' place: interruptions, and imports."""
 
 import os
 import signal
@@ -27,8 +27,8 @@ class SavedModelTest(ModelFileTest):
         return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
     def export(self, environment: dict[str, str], output: str = "saved") -> Running:
-        command = [program("lockstep"), "export", "--model", str(self.model_file), "--format", "saved-model", "--output",
-                   f"{self.folder}/{output}"]
+        command = [program("lockstep"), "export", "--model", str(self.model_file), "--format", "saved-model",
+                   "--output", f"{self.folder}/{output}"]
         return Running(command, self.cwd, environment)
 
     def left(self) -> list[str]:
