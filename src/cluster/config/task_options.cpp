@@ -84,8 +84,7 @@ std::vector<std::string> take_task_options(std::vector<std::string>& args, Envir
   const int index =
       check_task_index(parse_number<std::int64_t>(values["task_index"]), "--task_index", quote(values["task_index"]));
   // Whoever reads TF_CONFIG knows the strategy, and says so if servers take no part.
-  const ParameterServers servers =
-      values.contains("ps_hosts") ? ParameterServers::take_part : ParameterServers::ignored;
+  const ParameterServers servers = values["ps_hosts"].empty() ? ParameterServers::ignored : ParameterServers::take_part;
   const ClusterSpec spec = table.spec({values["job_name"], index}, {}, servers);
   environment["TF_CONFIG"] = to_tf_config(spec);
   return spec.warnings;
