@@ -32,7 +32,9 @@ bool is_same_file(const fs::path& first, const fs::path& second) {
 /// Whether the path needs a directory where `file` is to be a file. Neither may exist yet.
 bool is_below(const fs::path& path, const NamedFile& file) {
   if (file.is_directory || path.empty()) return false;
-  for (fs::path parent = fs::absolute(follow_links(path)); parent != parent.parent_path();) {
+  fs::path parent = fs::absolute(follow_links(path));
+  if (!parent.has_filename()) parent = parent.parent_path();  // "directory/" is not below "directory"
+  while (parent != parent.parent_path()) {
     parent = parent.parent_path();
     if (is_same_file(parent, file.file)) return true;
   }
