@@ -53,6 +53,7 @@ PATH_OPTIONS = {
 }
 # Other options that the template sets, and what to do instead.
 TEMPLATE_OPTIONS = {
+    "cmdline_args": {"--strategy": "use ps_replicas instead"},
     "evaluator_args": {"--follow": "use model_checkpoint_dir instead", "--model": "leave it out"},
     "serve_args": {
         "--model": "use serve_model instead",

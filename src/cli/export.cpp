@@ -2,6 +2,7 @@
 #include "cli/export.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/model_data.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
 #include "cli/saved_model.hpp"
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -84,8 +86,10 @@ void export_onnx(const ExportOptions& options, std::ostream& out) {
   require_not_model(options);
   require_replaceable(options.output);
   require_writable(options.output);
-  const OnnxGraph graph = lower_to_onnx(load_model(options.model, UnsupportedCompilation::note),
-                                        options.opset == 0 ? default_onnx_opset : options.opset);
+  const ModelData model = load_model(options.model, UnsupportedCompilation::note);
+  if (const std::optional<std::string> problem = find_nonfinite(model.weights))
+    throw DataError(fmt::format("{}: weight {}; use an earlier copy", options.model.string(), *problem));
+  const OnnxGraph graph = lower_to_onnx(model, options.opset == 0 ? default_onnx_opset : options.opset);
   write_onnx(options.output, graph);
   out << printable(fmt::format("Saved {}: ONNX, opset {}; from {} to {}\n", options.output.string(), graph.opset,
                                describe(graph.inputs), describe(graph.outputs)));

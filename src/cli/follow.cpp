@@ -88,6 +88,7 @@ class Follower {
   JobWatch job_;
   std::optional<ModelVersion> seen_;  ///< evaluated, or left out
   std::string damage_;                ///< why it was left out; empty: it was evaluated
+  bool has_told_of_end_ = false;
   double last_news_;
   double last_evaluation_;
   std::string problem_;        ///< that was told of and may pass
@@ -179,6 +180,11 @@ Follower::Next Follower::look() {
     return Next::look_again;
   }
   if (job == JobState::ended) return end(newest);
+  if (job == JobState::finished_before && !has_told_of_end_) {
+    has_told_of_end_ = true;
+    log_info(fmt::format("the job in {} had ended before; waiting {:g} s for another (--follow-timeout)",
+                         settings_.directory.string(), settings_.timeout));
+  }
   return now > last_news_ + settings_.timeout ? after_silence(job, newest) : Next::wait;
 }
 
@@ -335,6 +341,9 @@ void follow_job(FollowSettings settings, const std::function<Evaluation(const fs
                                 NamedFile{"--export-dir", settings.exports.directory, true}});
   }
   require_no_job(settings.eval_dir, settings.directory / "eval");
+  if (std::error_code unknown; !fs::exists(settings.directory, unknown)) {
+    log_warning(fmt::format("--follow is {}, which does not exist yet", settings.directory.string()));
+  }
   try {
     Follower(std::move(settings), evaluate, report_busy).run();
   } catch (const fs::filesystem_error& error) {

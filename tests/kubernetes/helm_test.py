@@ -259,6 +259,10 @@ class Helm(support.TestCase):
             ({"dataset": {"mirror": "http://m/x"}}, "without dataset.download"),
             ({"cluster": {"minWorkers": 3}}, "cluster.minWorkers is more"),
             ({"cluster": {"port": 8080}}, "use two ports"),
+            ({"cluster": {"resources": {"memoryLimit": "64Mi"}}}, "cluster.resources requests 512Mi of memory"),
+            ({"cluster": {"resources": {"cpuLimit": "200m"}}}, "more than the limit of 200m"),
+            ({"serve": {"resources": {"requests": {"cpu": "4"}}}}, "serve.resources requests 4 of cpu"),
+            ({"evaluator": {"resources": {"limits": {"memory": "0.4Gi"}}}}, "evaluator.resources requests 512Mi"),
             ({"cluster": {"parameterServers": 1, "minWorkers": 1}}, "all workers are needed"),
             ({"cluster": {"parameterServers": 1, "ranksPerWorker": 2}}, "each worker is one trainer"),
             ({"cluster": {"parameterServers": 1}, "isGpu": True}, "each worker is one trainer"),
@@ -379,7 +383,7 @@ class Values(support.TestCase):
         return errors
 
     def test_good_values_are_accepted(self) -> None:
-        good = [DOWNLOAD, *[values for values, _ in EQUAL]]
+        good = [{"image": {"repository": "registry.example:5000/team/lockstep"}}, DOWNLOAD, *[values for values, _ in EQUAL]]
         self.assertEqual(self.errors(good), [[]] * len(good))
 
     def test_wrong_values_are_refused(self) -> None:
@@ -389,6 +393,8 @@ class Values(support.TestCase):
             {"gpusPerNode": 0},
             {"image": {"repository": "a b"}},
             {"image": {"tag": ""}},
+            {"image": {"repository": "registry.example/lockstep:v1"}},
+            {"image": {"repository": "registry.example:5000/lockstep:v1"}},
             {"jobs": []},
             {"jobs": [{"name": "A", "program": "x"}]},
             {"jobs": [{"name": "a", "program": "x y"}]},

@@ -538,6 +538,19 @@ class FollowTest(ModelFileTest):
         os.kill(int(first), signal.SIGTERM)
         self.assertEqual(follower.end(10).code, 128 + signal.SIGTERM)
 
+    def test_what_an_evaluator_waits_for_is_told(self) -> None:
+        model, self.model = self.model, self.scratch / "nowhere"
+        lost = self.follow()
+        lost.wait_for_error("nowhere, which does not exist yet")
+        lost.process.kill()
+        lost.end()
+        self.model = model
+        self.succeed("--model", self.plain, *COMPILED, *SCALED, "--epochs", 1)
+        late = self.follow(*SCALED)
+        late.wait_for_error("had ended before; waiting 600 s for another (--follow-timeout)")
+        late.process.kill()
+        late.end()
+
     def test_data_that_are_not_there_are_told_before_the_first_model(self) -> None:
         self.data = self.scratch / "nowhere.npz"
         self.assert_fails(self.follow().end(), USAGE, "nowhere.npz, which does not exist")

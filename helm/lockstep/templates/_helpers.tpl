@@ -38,6 +38,14 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- .Values.dataset.claim | default .Values.dataset.download -}}
 {{- end -}}
 
+{{- /* The value of a quantity of Kubernetes, in base units. */ -}}
+{{- define "lockstep.amount" -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15
+      "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
+{{- $number := regexFind "^[0-9.]+" . -}}
+{{- mulf (float64 $number) (get $units (trimPrefix $number .)) -}}
+{{- end -}}
+
 {{- /* Combinations of values that the schema cannot refuse. */ -}}
 {{- define "lockstep.check" -}}
 {{- $cluster := .Values.cluster -}}
@@ -66,6 +74,20 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- end -}}
 {{- include "lockstep.checkPaths" . -}}
 {{- include "lockstep.checkArguments" . -}}
+{{- $workers := $cluster.resources -}}
+{{- $ofWorkers := dict
+      "requests" (dict "cpu" $workers.cpuRequest "memory" $workers.memoryRequest)
+      "limits" (dict "cpu" $workers.cpuLimit "memory" $workers.memoryLimit)
+-}}
+{{- range $what, $resources := dict "cluster" $ofWorkers "evaluator" .Values.evaluator.resources "serve" .Values.serve.resources -}}
+{{- range $name, $request := $resources.requests -}}
+{{- with get ($resources.limits | default dict) $name -}}
+{{- if gt (include "lockstep.amount" $request | float64) (include "lockstep.amount" . | float64) -}}
+{{- fail (printf "%s.resources requests %s of %s, more than the limit of %s: raise the limit, or lower the request" $what $request $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.isGpu (or .Values.evaluator.enabled .Values.serve.enabled) (not $cluster.nodeSelector) -}}
 {{- fail "isGpu with evaluator.enabled or serve.enabled needs cluster.nodeSelector: set it to labels of nodes with GPUs, since the chief must run on the node of these pods" -}}
 {{- end -}}
@@ -121,6 +143,7 @@ a list of arguments, returns {"values": [...]}. */ -}}
 {{- $serve := .Values.serve -}}
 {{- /* Options that the chart sets, and what to do instead. */ -}}
 {{- $ofChart := dict
+      "jobs[].args" (dict "--strategy" "use cluster.parameterServers instead")
       "evaluator.args" (dict "--follow" "use checkpoints.path instead" "--model" "leave it out")
       "serve.args" (dict "--model" "leave it out" "--model-name" "use jobs[].name instead"
         "--rest-api-port" "use serve.port instead")

@@ -41,7 +41,7 @@ void read_range(TaskTable& table, const std::string& type, const json& range, st
   for (const auto& item : range.items()) {
     if (item.key() != "address" && item.key() != "count") warnings.push_back(ignored(item.key()));
   }
-  const json& address = range.at("address");
+  const json address = range.value("address", json());
   const std::string text = address.is_string() ? address.get<std::string>() : std::string();
   const std::size_t index_at = text.find("{}");
   if (index_at == std::string::npos || text.find("{}", index_at + 2) != std::string::npos ||
@@ -87,7 +87,7 @@ ClusterSpec read_cluster_config(const Environment& environment) {
   }
   TaskTable table("CLUSTER_CONFIG");
   for (const auto& item : document.items()) {
-    if (item.value().is_object() && item.value().contains("address")) {
+    if (item.value().is_object() && (item.value().contains("address") || item.value().contains("count"))) {
       read_range(table, item.key(), item.value(), alone.warnings);
     } else if (item.value().is_structured() || TaskTable::is_type(item.key())) {
       read_tasks(table, item.key(), item.value(), item.key());

@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -21,16 +22,17 @@ using namespace lockstep::testing;
 
 namespace {
 
-/// A folder with a model of zeros.
+/// A folder with a model of zeros, but for its last weight.
 struct Folder {
   ScratchDirectory folder;
   std::string model = folder / "model.keras";
   std::string output = folder / "model.onnx";
 
-  Folder() {
+  explicit Folder(float weight = 0) {
     ModelData data{Sequential{Input({2}, "x"), Dense(3, {.name = "y"})}, {}, {}};
     data.weights = weights_for(data.architecture);
-    for (NamedTensor& weight : data.weights) weight.values.resize(static_cast<std::size_t>(weight.shape.elements()));
+    for (NamedTensor& each : data.weights) each.values.resize(static_cast<std::size_t>(each.shape.elements()));
+    data.weights.back().values.back() = weight;
     save_model(model, data);
   }
 };
@@ -79,6 +81,11 @@ TEST_CASE("export writes the model, and says what it takes and gives", "[export]
   const std::vector<char> first = bytes_of(at.output);
   CHECK(run_lockstep({"export", "--model", at.model, "--output", at.output}).code == ExitCode::success);
   CHECK(bytes_of(at.output) == first);
+  const Folder spoilt(std::numeric_limits<float>::quiet_NaN());
+  refuses({"export", "--model", spoilt.model, "--output", spoilt.output},
+          spoilt.model +
+              ": weight 'sequential/y/bias' holds NaN or infinite values (the first at index 2); use an earlier copy",
+          ExitCode::data);
 }
 
 TEST_CASE("export refuses wrong options", "[export]") {

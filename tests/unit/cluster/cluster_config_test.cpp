@@ -120,6 +120,7 @@ TEST_CASE("mistakes in CLUSTER_CONFIG are named") {
            {R"({"worker": {"address": "{}-{}:1", "count": 2}})", "w", "with {} in place of the index"},
            {R"({"worker": {"address": 1, "count": 2}})", "w", "worker.address is 1"},
            {R"({"worker": {"address": "w-{}:1"}})", "w", "no count"},
+           {R"({"worker": {"adress": "w-{}:1", "count": 2}})", "w", "CLUSTER_CONFIG's worker.address is"},
            {R"({"worker": {"address": "w-{}:1", "count": -1}})", "w", "worker.count is -1"},
            {R"({"worker": {"address": "w-{}:1", "count": 100001}})", "w", "the limit is 100000"},
            {R"({"worker": {"address": "w-{}:0", "count": 1}})", "w", "CLUSTER_CONFIG's worker[0]"},
