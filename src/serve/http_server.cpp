@@ -313,7 +313,7 @@ struct HttpServer::State {
     if (sending.empty()) end_in(0.2);
   }
 
-  void end_in(double seconds) {
+  void end_in(double seconds) const {
     const timeval duration{.tv_sec = static_cast<time_t>(seconds),
                            .tv_usec = static_cast<suseconds_t>(1e6 * (seconds - std::floor(seconds)))};
     event_base_loopexit(base.get(), &duration);

@@ -456,7 +456,6 @@ MetricSums CompiledModel::evaluate(std::uint64_t count, const BatchAt& batch_at)
     compiled.executable->take_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;
-    --in_flight;
   };
   for (std::uint64_t step = 0; step < count; ++step) {
     run_context.report_busy();
@@ -466,10 +465,14 @@ MetricSums CompiledModel::evaluate(std::uint64_t count, const BatchAt& batch_at)
     for (Batch part = whole; part.position < end; part.position += part.size) {
       part.size = std::min<std::size_t>(compiled.batch_size, end - part.position);
       compiled.step.infer(feed->prepare(part, whole, iteration, false));
-      if (++in_flight == compiled.executable->max_in_flight()) take_metrics();
+      if (in_flight + 1 == compiled.executable->max_in_flight()) {
+        take_metrics();
+      } else {
+        ++in_flight;
+      }
     }
   }
-  while (in_flight > 0) take_metrics();
+  for (; in_flight > 0; --in_flight) take_metrics();
   return all;
 }
 
