@@ -6,6 +6,7 @@
 #include "backend/cpu/winograd/passes.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
+#include "graph/tensor_spec.hpp"
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
