@@ -2,6 +2,7 @@
 #include "ownership/finished_job.hpp"
 
 #include "core/digest_of_file.hpp"
+#include "core/file_system.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
