@@ -7,11 +7,8 @@ line: seconds and test accuracy of each epoch, or the error. `--device cpu` test
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
-import sys
 import time
 from functools import partial
 from typing import Any
@@ -22,6 +19,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from data import load_mnist  # noqa: E402
 from jax import Array, lax  # noqa: E402
+from peer_jobs import answer_jobs  # noqa: E402
 
 Tree = Any  # of arrays
 
@@ -131,19 +129,5 @@ class Peer:
         return {"version": jax.__version__, "epoch_seconds": seconds, "accuracies": accuracies}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--data-dir", default="")
-    options = parser.parse_args()
-    peer = Peer(options.device, options.data_dir)
-    for line in sys.stdin:
-        try:
-            answer = peer.run(**json.loads(line))
-        except Exception as error:  # noqa: BLE001: one job may fail where others work
-            answer = {"error": f"{type(error).__name__}: {error}"[-500:]}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    answer_jobs(__doc__, Peer)

@@ -9,9 +9,6 @@ one job per line, a JSON object, and answers each with a line: seconds and test 
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 
@@ -19,6 +16,7 @@ import torch
 from torch import nn
 
 from data import load_mnist
+from peer_jobs import answer_jobs
 
 
 def build(model: str) -> nn.Module:
@@ -132,20 +130,6 @@ class Peer:
         return right / len(self.test_answers)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--data-dir", default="")
-    options = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
-    peer = Peer(options.device, options.data_dir)
-    for line in sys.stdin:
-        try:
-            answer = peer.run(**json.loads(line))
-        except Exception as error:  # noqa: BLE001: one mode may fail where others work
-            answer = {"error": f"{type(error).__name__}: {error}"[-500:]}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    torch.backends.cudnn.benchmark = True
+    answer_jobs(__doc__, Peer)

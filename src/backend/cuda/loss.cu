@@ -3,6 +3,7 @@
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/loss_functors.hpp"
+#include "backend/cuda/term_sum.cuh"
 
 #include <cstddef>
 #include <memory>
@@ -12,20 +13,6 @@
 namespace lockstep::cuda {
 
 namespace {
-
-constexpr unsigned loss_threads = 256;
-
-/// The sum of the block's values, for its first thread.
-__device__ double sum_over_block(double value) {
-  __shared__ double sums[loss_threads];
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned half = loss_threads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-    __syncthreads();
-  }
-  return sums[0];
-}
 
 template <typename ExampleLoss>
 __global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index num_examples, float* written) {
@@ -77,7 +64,7 @@ class MetricKernel final : public Kernel {
   }
 
   void enqueue(const StepContext& /*context*/) override {
-    launch(stream_, 1, loss_threads, run_metric<ExampleMetric<takes_classes, Rule>>, example_metric_, num_examples_,
+    launch(stream_, 1, sum_threads, run_metric<ExampleMetric<takes_classes, Rule>>, example_metric_, num_examples_,
            num_sums_, sums_);
   }
 
@@ -119,7 +106,7 @@ class LossKernel final : public Kernel {
   void enqueue(const StepContext& context) override {
     ExampleLoss<takes_classes, Rule> example_loss = example_loss_;
     if (context.training) example_loss.gradients = gradient_;
-    launch(stream_, 1, loss_threads, run_loss<ExampleLoss<takes_classes, Rule>>, example_loss, num_examples_, written_);
+    launch(stream_, 1, sum_threads, run_loss<ExampleLoss<takes_classes, Rule>>, example_loss, num_examples_, written_);
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->enqueue(context);
   }
 
