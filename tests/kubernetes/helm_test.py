@@ -73,30 +73,34 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "jobs": [{"name": "train", "program": "custom_training_mnist", "args": ["--seed", "7 {{x}} \"'"]}],
             "cluster": {
                 "workers": 12, "ranksPerWorker": 2, "minWorkers": 3, "port": 6000, "statusPort": 9000,
-                "unreachableAfter": 30, "runAsUser": 0, "runtimeClass": "fast", "nodeSelector": {"pool": "1"},
-                "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": "pack",
-                "resources": {"cpuRequest": "1", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "8Gi", "shm": "2Gi"},
+                "unreachableAfter": 30, "minAvailable": 2, "runAsUser": 0, "runtimeClass": "fast",
+                "nodeSelector": {"pool": "1"}, "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": "pack",
+                "resources": {"cpuRequest": "1", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "8Gi", "shm": "2Gi",
+                              "ephemeralStorage": "3Gi"},
             },
             "settings": {
                 "epochs": 3, "batchSize": 12000000, "rendezvousTimeout": 90, "gracePeriod": 45, "backoffLimit": 2,
-                "ttlAfterFinished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+                "activeDeadline": 7200, "ttlAfterFinished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+                "secretEnv": {"API_KEY": "of.team/key"}, "secretVolumes": {"a.b": "/one", "c": "/two"},
             },
             "dataset": {"claim": "digits", "path": "/mnist"},
             "checkpoints": {"path": "/m"},
             "evaluator": {"enabled": True, "args": ["--monitor", "accuracy {{x}} \"'"]},
-            "serve": {"enabled": True},
+            "serve": {"enabled": True, "model": "export/best"},
         },
         {
             "image": "registry.example/lockstep:v1", "image_pull_policy": "Always", "image_pull_secrets": ["x"],
             "script": "custom_training_mnist", "cmdline_args": ["--seed", "7 {{x}} \"'"],
             "worker_replicas": 12, "ranks_per_worker": 2, "min_workers": 3, "port": 6000, "status_port": 9000,
-            "unreachable_after": 30, "run_as_user": 0, "runtime_class": "fast", "node_selector": {"pool": "1"},
+            "unreachable_after": 30, "min_available": 2, "ephemeral_storage": "3Gi", "run_as_user": 0, "runtime_class": "fast", "node_selector": {"pool": "1"},
             "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": "pack",
             "cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "8Gi", "shm_size": "2Gi",
             "epochs": 3, "batch_size": 12000000, "rendezvous_timeout": 90, "grace_period": 45, "backoff_limit": 2,
-            "ttl_after_finished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+            "active_deadline": 7200, "ttl_after_finished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+            "secret_env": {"API_KEY": "of.team/key"}, "secret_volumes": {"a.b": "/one", "c": "/two"},
             "data_pvc_name": "digits", "data_dir": "/mnist", "model_checkpoint_dir": "/m",
-            "evaluator": True, "evaluator_args": ["--monitor", "accuracy {{x}} \"'"], "serve": True,
+            "evaluator": True, "evaluator_args": ["--monitor", "accuracy {{x}} \"'"],
+            "serve": True, "serve_model": "export/best",
         },
     ),
     ({"isGpu": True, "gpusPerNode": 4, "cluster": {"workers": 1}}, {"num_gpus_per_worker": 4, "worker_replicas": 1}),
@@ -258,6 +262,7 @@ class Helm(support.TestCase):
             ({"dataset": {"claim": "x", "download": "mnist"}}, "keep one of them"),
             ({"dataset": {"mirror": "http://m/x"}}, "without dataset.download"),
             ({"cluster": {"minWorkers": 3}}, "cluster.minWorkers is more"),
+            ({"cluster": {"minAvailable": 3}}, "cluster.minAvailable is more"),
             ({"cluster": {"port": 8080}}, "use two ports"),
             ({"cluster": {"resources": {"memoryLimit": "64Mi"}}}, "cluster.resources requests 512Mi of memory"),
             ({"cluster": {"resources": {"cpuLimit": "200m"}}}, "more than the limit of 200m"),
@@ -271,6 +276,8 @@ class Helm(support.TestCase):
             ({"settings": {"env": {"TF_CONFIG": "x"}}}, "settings.env has TF_CONFIG"),
             ({"settings": {"env": {"LOCKSTEP_MODEL_DIR": "/x"}}}, "settings.env has LOCKSTEP_MODEL_DIR"),
             ({"settings": {"env": {"PMIX_RANK": "0"}}}, "settings.env has PMIX_RANK"),
+            ({"settings": {"secretEnv": {"MODEL_DIR": "s/k"}}}, "settings.secretEnv has MODEL_DIR"),
+            ({"settings": {"env": {"A": "1"}, "secretEnv": {"A": "s/k"}}}, "settings.env and settings.secretEnv both have A"),
             ({"jobs": [{"name": "a", "program": "x"}] * 2}, "two jobs have the name a"),
             ({"jobs": [{"name": "a" * 43, "program": "x"}]}, "use shorter ones"),
             ({"evaluator": {"enabled": True}}, "evaluator.enabled needs a dataset"),
@@ -317,8 +324,12 @@ class Helm(support.TestCase):
         evaluator = {"dataset": {"claim": "x"}, "evaluator": {"enabled": True}}
         model_dir = with_arguments("cmdline_args", ["--model-dir=/pvcmnt/m"])
         self.assert_accepted(model_dir)
-        self.assert_refused("the server use /pvcmnt: omit the option", model_dir | {"serve": {"enabled": True}})
-        self.assert_refused("the server use /pvcmnt: omit the option", model_dir | evaluator)
+        self.assert_refused("the evaluator follows /pvcmnt: omit the option", model_dir | evaluator)
+        for served in ("", "other", "m2"):
+            server = {"serve": {"enabled": True, "model": served}}
+            self.assert_refused("the server takes models from /pvcmnt", model_dir | server)
+        for served in ("m", "m/export/best"):
+            self.assert_accepted(model_dir | {"serve": {"enabled": True, "model": served}})
         self.assert_accepted(with_arguments("cmdline_args", ["--model-dir", "/pvcmnt/"]) | evaluator)
         backups = with_arguments("cmdline_args", ["--backup-dir", "/pvcmnt/b"])
         self.assert_accepted(backups)
@@ -331,6 +342,14 @@ class Helm(support.TestCase):
         for path in ("/tmp", "/dev/shm", "/usr", "/usr/local", "/run/secrets"):
             for value in ("checkpoints", "dataset"):
                 self.assert_refused(f"{value}.path is {path}, which containers use", {value: {"path": path}})
+            self.assert_refused(f"settings.secretVolumes is {path}", {"settings": {"secretVolumes": {"s": path}}})
+        for path in ("/pvcmnt", "/pvcmnt/secrets", "/data/secrets"):
+            volumes = {"checkpoints": {"path": "/pvcmnt"}, "dataset": {"path": "/data/d"}}
+            self.assert_accepted(volumes | {"settings": {"secretVolumes": {"s": path.replace("pvcmnt", "own")}}})
+            volumes |= {"dataset": {"path": "/data"}}
+            self.assert_refused("within or around another volume", volumes | {"settings": {"secretVolumes": {"s": path}}})
+        two = {"settings": {"secretVolumes": {"a": "/own", "b": "/own/b"}}}
+        self.assert_refused("within or around another volume", two)
         for path in ("/tmpfs", "/library"):
             self.assert_accepted({"checkpoints": {"path": path}, "dataset": {"path": path}})
         for dataset in ({"claim": "x"}, {"download": "mnist"}):
@@ -414,6 +433,11 @@ class Values(support.TestCase):
             {"settings": {"epochs": -1}},
             {"settings": {"env": {"A": 1}}},
             {"settings": {"env": {"A-B": "1"}}},
+            {"settings": {"secretEnv": {"A": "s"}}},
+            {"settings": {"secretEnv": {"A": "s/k/l"}}},
+            {"settings": {"secretVolumes": {"s": "p"}}},
+            {"settings": {"activeDeadline": -1}},
+            {"cluster": {"minAvailable": "1"}},
             {"dataset": {"download": "cifar"}},
             {"dataset": {"path": "data"}},
             {"checkpoints": {"path": "/a/../b"}},
@@ -426,6 +450,8 @@ class Values(support.TestCase):
             {"serve": {"args": [128]}},
             {"serve": {"port": 80}},
             {"serve": {"port": "8501"}},
+            {"serve": {"model": "../x"}},
+            {"serve": {"model": "/x"}},
             {"serve": {"ports": 8501}},
             {"serve": None},
         ]

@@ -38,6 +38,11 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- .Values.dataset.claim | default .Values.dataset.download -}}
 {{- end -}}
 
+{{- /* Where the server looks for models. */ -}}
+{{- define "lockstep.served" -}}
+{{- list .Values.checkpoints.path .Values.serve.model | compact | join "/" -}}
+{{- end -}}
+
 {{- /* The value of a quantity of Kubernetes, in base units. */ -}}
 {{- define "lockstep.amount" -}}
 {{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15
@@ -57,6 +62,9 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- end -}}
 {{- if gt (int $cluster.minWorkers) (int $cluster.workers) -}}
 {{- fail "cluster.minWorkers is more than cluster.workers: lower it, or set it to 0" -}}
+{{- end -}}
+{{- if gt (int $cluster.minAvailable) (int $cluster.workers) -}}
+{{- fail "cluster.minAvailable is more than cluster.workers: lower it, or set it to 0" -}}
 {{- end -}}
 {{- if $cluster.parameterServers -}}
 {{- if or .Values.isGpu (gt (int $cluster.ranksPerWorker) 1) -}}
@@ -91,12 +99,18 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- if and .Values.isGpu (or .Values.evaluator.enabled .Values.serve.enabled) (not $cluster.nodeSelector) -}}
 {{- fail "isGpu with evaluator.enabled or serve.enabled needs cluster.nodeSelector: set it to labels of nodes with GPUs, since the chief must run on the node of these pods" -}}
 {{- end -}}
-{{- range $variable, $value := .Values.settings.env -}}
+{{- $settings := .Values.settings -}}
+{{- range $value := list "env" "secretEnv" -}}
+{{- range $variable, $_ := get $settings $value -}}
+{{- if and (eq $value "env") (hasKey ($settings.secretEnv | default dict) $variable) -}}
+{{- fail (printf "settings.env and settings.secretEnv both have %s: keep one of them" $variable) -}}
+{{- end -}}
 {{- if regexMatch "^(TF_CONFIG|CLUSTER_CONFIG|POD_NAME|JOB_COMPLETION_INDEX|MODEL_DIR|DATA_DIR|NUM_TRAIN_EPOCH|BATCH_SIZE)$" $variable -}}
-{{- fail (printf "settings.env has %s, which the chart sets: leave it out" $variable) -}}
+{{- fail (printf "settings.%s has %s, which the chart sets: leave it out" $value $variable) -}}
 {{- end -}}
 {{- if regexMatch "^(LOCKSTEP_(DEVICE|STRATEGY|RANKS_PER_WORKER|RENDEZVOUS_TIMEOUT|LEAVE_TIMEOUT|JOB_.*|MIN_WORKERS|STATUS_PORT|INSECURE|MODEL_DIR|BACKUP_DIR|DATA_DIR|EPOCHS|GLOBAL_BATCH_SIZE|LAUNCH_ID|GENERATION|CONTROL_FD)|(PMIX|PMI|OMPI_COMM|SLURM)_.*)$" $variable -}}
-{{- fail (printf "settings.env has %s, which the chart or a launcher sets: leave it out" $variable) -}}
+{{- fail (printf "settings.%s has %s, which the chart or a launcher sets: leave it out" $value $variable) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -105,7 +119,25 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- define "lockstep.checkPaths" -}}
 {{- $checkpoints := .Values.checkpoints.path -}}
 {{- $data := .Values.dataset.path -}}
-{{- range $value, $path := dict "checkpoints.path" $checkpoints "dataset.path" $data -}}
+{{- $secrets := .Values.settings.secretVolumes | default dict -}}
+{{- $all := list (list "checkpoints.path" $checkpoints) (list "dataset.path" $data) -}}
+{{- range $secret, $path := $secrets -}}
+{{- $all = append $all (list "settings.secretVolumes" $path) -}}
+{{- end -}}
+{{- range $path := values $secrets -}}
+{{- $overlaps := 0 -}}
+{{- range $other := $all -}}
+{{- if or (include "lockstep.isWithin" (list $path (index $other 1))) (include "lockstep.isWithin" (list (index $other 1) $path)) -}}
+{{- $overlaps = add1 $overlaps -}}
+{{- end -}}
+{{- end -}}
+{{- if gt $overlaps 1 -}}{{- /* it overlaps itself */ -}}
+{{- fail (printf "settings.secretVolumes mounts a Secret at %s, within or around another volume: use another path" $path) -}}
+{{- end -}}
+{{- end -}}
+{{- range $all -}}
+{{- $value := index . 0 -}}
+{{- $path := index . 1 -}}
 {{- if regexMatch "^(/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc|run|scripts)(/|$))" $path -}}
 {{- fail (printf "%s is %s, which containers use for other files: use another path" $value $path) -}}
 {{- end -}}
@@ -145,7 +177,7 @@ a list of arguments, returns {"values": [...]}. */ -}}
 {{- $ofChart := dict
       "jobs[].args" (dict "--strategy" "use cluster.parameterServers instead")
       "evaluator.args" (dict "--follow" "use checkpoints.path instead" "--model" "leave it out")
-      "serve.args" (dict "--model" "leave it out" "--model-name" "use jobs[].name instead"
+      "serve.args" (dict "--model" "use serve.model instead" "--model-name" "use jobs[].name instead"
         "--rest-api-port" "use serve.port instead")
 -}}
 {{- /* Options with a path that must lie in a volume, and the volume. What a pod writes elsewhere is lost with the pod. */ -}}
@@ -182,9 +214,13 @@ a list of arguments, returns {"values": [...]}. */ -}}
 {{- range .Values.jobs -}}
 {{- $modelDir := (include "lockstep.valuesOf" (list "--model-dir" .args) | fromJson).values -}}
 {{- $modelDir = last $modelDir | default $checkpoints -}}
-{{- if and (or $evaluator.enabled $serve.enabled) (ne (clean $modelDir) $checkpoints) -}}
-{{- fail (printf "jobs[].args has --model-dir %s, but the evaluator and the server use %s: omit the option"
-      $modelDir $checkpoints) -}}
+{{- if and $evaluator.enabled (ne (clean $modelDir) $checkpoints) -}}
+{{- fail (printf "jobs[].args has --model-dir %s, but the evaluator follows %s: omit the option" $modelDir $checkpoints) -}}
+{{- end -}}
+{{- $served := include "lockstep.served" $ -}}
+{{- if and $serve.enabled (not (include "lockstep.isWithin" (list $served (clean $modelDir)))) -}}
+{{- fail (printf "jobs[].args has --model-dir %s, but the server takes models from %s: set serve.model to a path in that directory, relative to checkpoints.path, or omit the option"
+      $modelDir $served) -}}
 {{- end -}}
 {{- $backups := last (include "lockstep.valuesOf" (list "--backup-dir" .args) | fromJson).values -}}
 {{- if and $evaluator.enabled $backups (ne (clean (toString $backups)) (clean $followed)) -}}
@@ -340,6 +376,7 @@ initContainers:
 {{- $ranks := include "lockstep.ranks" .root | int -}}
 {{- $hasData := include "lockstep.hasData" .root -}}
 {{- $ownShm := or $gpus (gt $ranks 1) -}}
+{{- $secrets := keys ($values.settings.secretVolumes | default dict) | sortAlpha -}}
 restartPolicy: Never
 terminationGracePeriodSeconds: {{ int $values.settings.gracePeriod }}
 {{ include "lockstep.podBasics" . }}
@@ -395,6 +432,11 @@ containers:
   {{- range $variable, $value := $values.settings.env }}
   - {name: {{ $variable }}, value: {{ $value | quote }}}
   {{- end }}
+  {{- range $variable, $source := $values.settings.secretEnv }}
+  {{- $parts := splitList "/" $source }}
+  - name: {{ $variable }}
+    valueFrom: {secretKeyRef: {name: {{ index $parts 0 | quote }}, key: {{ index $parts 1 | quote }}}}
+  {{- end }}
   ports:
   - {name: rendezvous, containerPort: {{ int $cluster.port }}}
   - {name: status, containerPort: {{ int $cluster.statusPort }}}
@@ -409,14 +451,18 @@ containers:
     timeoutSeconds: 10
     failureThreshold: {{ add (div (int $values.settings.rendezvousTimeout) 30) 4 }}
   resources:
-    requests: {cpu: {{ $cluster.resources.cpuRequest | quote }}, memory: {{ $cluster.resources.memoryRequest | quote }}}
-    {{- if or $cluster.resources.cpuLimit $cluster.resources.memoryLimit $gpus }}
+    requests: {cpu: {{ $cluster.resources.cpuRequest | quote }}, memory: {{ $cluster.resources.memoryRequest | quote }}
+      {{- with $cluster.resources.ephemeralStorage }}, ephemeral-storage: {{ . | quote }}{{ end }}}
+    {{- if or $cluster.resources.cpuLimit $cluster.resources.memoryLimit $gpus $cluster.resources.ephemeralStorage }}
     limits:
       {{- with $cluster.resources.cpuLimit }}
       cpu: {{ . | quote }}
       {{- end }}
       {{- with $cluster.resources.memoryLimit }}
       memory: {{ . | quote }}
+      {{- end }}
+      {{- with $cluster.resources.ephemeralStorage }}
+      ephemeral-storage: {{ . | quote }}
       {{- end }}
       {{- if $gpus }}
       nvidia.com/gpu: {{ $gpus }}
@@ -427,6 +473,9 @@ containers:
   - {name: job-token, mountPath: /run/secrets/lockstep, readOnly: true}
   {{- if $ownShm }}
   - {name: shm, mountPath: /dev/shm}
+  {{- end }}
+  {{- range $i, $secret := $secrets }}
+  - {name: secret-{{ add1 $i }}, mountPath: {{ get $values.settings.secretVolumes $secret | quote }}, readOnly: true}
   {{- end }}
   {{- if .mountsCheckpoints }}
   - {name: checkpoints, mountPath: {{ $values.checkpoints.path | quote }}}
@@ -442,6 +491,10 @@ volumes:
 {{- if $ownShm }}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ $cluster.resources.shm | quote }}}
+{{- end }}
+{{- range $i, $secret := $secrets }}
+- name: secret-{{ add1 $i }}
+  secret: {secretName: {{ $secret | quote }}, defaultMode: 0440}
 {{- end }}
 {{- if .mountsCheckpoints }}
 - name: checkpoints
