@@ -62,32 +62,25 @@ class ModelInService {
                  SharedState& shared, ServingMetrics& metrics)
       : strategy_(strategy), options_(options), read_facts_(read_facts), shared_(shared), metrics_(metrics) {}
 
+  /// Loads the first model if there is one. Throws if the path names a file that cannot be served as it is: unlike in a
+  /// directory, no other file can take its place.
+  void load_first() {
+    try {
+      load_newer();
+    } catch (const std::exception& error) {
+      std::error_code unknown;
+      if (is_lasting(error) && std::filesystem::is_regular_file(options_.model, unknown)) throw;
+      keep_serving(error);
+    }
+  }
+
   /// Loads a newer file if there is one.
   void refresh() {
-    ServedState state = shared_.get();
     try {
-      const std::optional<ModelVersion> newest = newest_model(options_.model);
-      const bool is_known = newest == seen_ && (newest || !state.problem.empty());
-      if (is_known && monotonic_seconds() < retry_at_) {
-        if (state.model && state.model->version == newest) refresh_facts(state);
-        return;
-      }
-      seen_ = newest;
-      retry_at_ = std::numeric_limits<double>::infinity();
-      if (!newest) throw IoError(no_model_yet(options_.model));
-      load(*newest, state);
-      state.problem.clear();
-      log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
+      load_newer();
     } catch (const std::exception& error) {
-      if (!is_lasting(error)) retry_at_ = monotonic_seconds() + retry_interval_s;
-      const std::string problem =
-          error.what() + std::string(state.model ? "; the model before it is still served" : "");
-      if (problem == state.problem) return;
-      log_warning(problem);
-      if (seen_) metrics_.count_load(false);
-      state.problem = problem;
+      keep_serving(error);
     }
-    shared_.set(std::move(state));
   }
 
   /// Computes the requests' predictions and completes them. A number that only the model finds wrong fails the request
@@ -132,6 +125,35 @@ class ModelInService {
   }
 
  private:
+  void load_newer() {
+    ServedState state = shared_.get();
+    const std::optional<ModelVersion> newest = newest_model(options_.model);
+    const bool is_known = newest == seen_ && (newest || !state.problem.empty());
+    if (is_known && monotonic_seconds() < retry_at_) {
+      if (state.model && state.model->version == newest) refresh_facts(state);
+      return;
+    }
+    seen_ = newest;
+    retry_at_ = std::numeric_limits<double>::infinity();
+    if (!newest) throw IoError(no_model_yet(options_.model));
+    load(*newest, state);
+    state.problem.clear();
+    log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
+    shared_.set(std::move(state));
+  }
+
+  /// Tells why there is no newer model.
+  void keep_serving(const std::exception& error) {
+    ServedState state = shared_.get();
+    if (!is_lasting(error)) retry_at_ = monotonic_seconds() + retry_interval_s;
+    const std::string problem = error.what() + std::string(state.model ? "; the model before it is still served" : "");
+    if (problem == state.problem) return;
+    log_warning(problem);
+    if (seen_) metrics_.count_load(false);
+    state.problem = problem;
+    shared_.set(std::move(state));
+  }
+
   void predict_alone(WaitingRequest request) {
     std::vector<WaitingRequest> alone;
     alone.push_back(std::move(request));
@@ -242,7 +264,7 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
   PredictionQueue queue(options.max_waiting);
   ServingApi api(options.name, shared, queue, metrics, options.max_rate);
   ModelInService model(strategy, options, read_facts, shared, metrics);
-  model.refresh();
+  model.load_first();
   HttpServer server(
       listener,
       [&api](const RestRequest& request, const HttpServer::Answer& answer) { return api.handle(request, answer); },

@@ -41,7 +41,8 @@ using ReadFacts =
 [[nodiscard]] sigset_t ending_signals() noexcept;
 
 /// Serves until one of the ending signals, which must be blocked in all threads. A file that cannot be loaded leaves
-/// the model before it in service, and is told of once. `strategy` must have one worker.
+/// the model before it in service, and is told of once. Throws at the start if `options.model` is a file that cannot be
+/// served. `strategy` must have one worker.
 void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
                   const ReadFacts& read_facts);
 

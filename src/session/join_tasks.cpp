@@ -3,6 +3,8 @@
 
 #include "cluster/config/strategy_variable.hpp"
 #include "cluster/config/tf_config.hpp"
+#include "cluster/parameter_server/task_links.hpp"
+#include "cluster/world/launcher_connection.hpp"
 #include "cluster/world/world.hpp"
 #include "core/format_number.hpp"
 #include "core/log.hpp"
@@ -66,6 +68,15 @@ double seconds_of(const Environment& environment, const std::string& name, doubl
   return parse_number<double>(value_of(environment, name)).value_or(otherwise);
 }
 
+std::shared_ptr<TaskLinks> connect(const ClusterSpec& cluster, const TaskLinkOptions& options) {
+  try {
+    return std::make_shared<TaskLinks>(cluster, options);
+  } catch (const TasksNeverCameError&) {
+    LauncherConnection::report_tasks_never_came();
+    throw;
+  }
+}
+
 }  // namespace
 
 UpdatePolicy update_policy(const Options& options, std::size_t workers, bool has_chief_task) {
@@ -107,12 +118,12 @@ std::unique_ptr<TaskGroup> join_tasks(const Options& options, const Environment&
   const UpdatePolicy policy = update_policy(options, cluster.tasks.size(), cluster.has_chief_task());
   report_busy();
   keep_freed_memory();
-  const auto links = std::make_shared<TaskLinks>(
-      cluster, TaskLinkOptions{.token = JobToken::load(environment, value_of(environment, "LOCKSTEP_JOB_TOKEN_FILE")),
-                               .job = value_of(environment, "LOCKSTEP_JOB_NAME"),
-                               .rendezvous_timeout = seconds_of(environment, "LOCKSTEP_RENDEZVOUS_TIMEOUT", 600),
-                               .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
-                               .while_waiting = report_busy});
+  const std::shared_ptr<TaskLinks> links =
+      connect(cluster, {.token = JobToken::load(environment, value_of(environment, "LOCKSTEP_JOB_TOKEN_FILE")),
+                        .job = value_of(environment, "LOCKSTEP_JOB_NAME"),
+                        .rendezvous_timeout = seconds_of(environment, "LOCKSTEP_RENDEZVOUS_TIMEOUT", 600),
+                        .report_interval = seconds_of(environment, "LOCKSTEP_REPORT_INTERVAL", 10),
+                        .while_waiting = report_busy});
   World::set_end_handler([links](int code, const std::string& message) { links->say_goodbye({code, message}); });
   const auto while_waiting = [report_busy](bool waits) {
     if (waits) report_busy();

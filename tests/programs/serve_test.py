@@ -17,7 +17,7 @@ import data_files
 from model_file_support import description
 from serve_support import ServerTest, ask, rows
 from status_port import get, metrics
-from support import TEMPORARY, USAGE, Running, count, eventually, program
+from support import DATA, TEMPORARY, USAGE, Running, count, eventually, program
 
 
 class ServeTest(ServerTest):
@@ -136,6 +136,9 @@ class ServeTest(ServerTest):
             (b"PUT /v1/models/model HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405, b"this path takes GET only"),
             (predict + b"content-length: 1\r\n\r\n{}", 400, b"several Content-Length headers"),
             (predict + b"Content-Encoding: gzip\r\n\r\n{}", 415, b"without Content-Encoding"),
+            (predict + b"Transfer-Encoding: gzip, chunked\r\n\r\n{}", 501, b"a Transfer-Encoding other than chunked"),
+            (predict + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, b"both Content-Length and Transfer-Encoding"),
+            (predict.replace(b"Content-Length: 2", b"Transfer-Encoding: chunked") + b"\r\n0\r\n\r\n", 400, b"not JSON"),
         ):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
                 client.sendall(raw)
@@ -281,3 +284,15 @@ class ServeTest(ServerTest):
             port = taken.getsockname()[1]
             ended = Running([program("lockstep"), "serve", "--model", "m", "--rest-api-port", str(port)], self.cwd, {}).end()
             self.assert_fails(ended, TEMPORARY, str(port), "--rest-api-port")
+
+    def test_a_file_that_cannot_be_served_ends_the_server(self) -> None:
+        """A directory may get another one: there the server waits."""
+        folder = self.scratch / "damaged"
+        folder.mkdir()
+        model = folder / "model.h5"
+        model.write_bytes(self.trained("whole.h5").read_bytes()[:5000])
+        ended = Running([program("lockstep"), "serve", "--model", str(model), "--rest-api-port", "0"], self.cwd, {}).end()
+        self.assert_fails(ended, DATA, str(model))
+        _, port = self.serve("--model", folder)
+        self.assertEqual(get(port, "/healthz")[0], 503)
+        self.assertIn(str(model), get(port, "/healthz")[1])

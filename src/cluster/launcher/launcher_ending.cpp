@@ -72,9 +72,7 @@ void Launcher::reap_trainers() {
     if (end) {
       const bool is_unread_pipe = end->signal == SIGPIPE && is_unread();
       // As a launcher's own rendezvous, which ends the job when its time is over.
-      const bool others_never_came = trainers_are_tasks_ && end->code == static_cast<int>(ExitCode::temporary) &&
-                                     end->error.find(rendezvous_timeout_option) != std::string::npos;
-      const bool is_final = is_unread_pipe || others_never_came;
+      const bool is_final = is_unread_pipe || (trainers_are_tasks_ && end->tasks_never_came);
       if (is_unread_pipe) {
         log_error(fmt::format(
             "rank {} was ended by a write to a pipe that nothing reads any more; keep the pipe's reader running, or "

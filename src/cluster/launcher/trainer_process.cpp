@@ -177,7 +177,7 @@ ProcessExit TrainerProcess::judge(int status, bool is_wrapper) {
         "the launched command ended with exit code 0, but the Lockstep program that it ran did not; let the command "
         "end with the program's code (in a shell: exec, or set -o pipefail)");
   }
-  return {code, 0, error_, is_wrapper};
+  return {code, 0, error_, is_wrapper, tasks_never_came_ && code == temporary};
 }
 
 std::optional<Progress> TrainerProcess::take_report() {
@@ -200,6 +200,7 @@ std::optional<Progress> TrainerProcess::take_report() {
         }
         if (std::holds_alternative<TrainingDone>(message) && sender == reporter_ && !was_told_to_end_)
           has_finished_ = true;
+        if (std::holds_alternative<TasksNeverCame>(message)) tasks_never_came_ = true;
         if (const auto* failed = std::get_if<Failed>(&message)) error_ = failed->reason.substr(0, max_error_bytes);
       } catch (const DataError&) {  // skipped
       }

@@ -19,10 +19,11 @@ namespace lockstep {
 
 /// How a trainer ended. A code of 0 says that its work is complete; see TrainerProcess::reap.
 struct ProcessExit {
-  int code = 0;             ///< exit code; 0 if a signal killed the process
-  int signal = 0;           ///< the signal that killed the process, or 0
-  std::string error = {};   ///< what the trainer reported before it ended
-  bool is_wrapper = false;  ///< the reports came from another process: a script ran the trainer
+  int code = 0;                   ///< exit code; 0 if a signal killed the process
+  int signal = 0;                 ///< the signal that killed the process, or 0
+  std::string error = {};         ///< what the trainer reported before it ended
+  bool is_wrapper = false;        ///< the reports came from another process: a script ran the trainer
+  bool tasks_never_came = false;  ///< the trainer waited for other tasks in vain
 };
 
 class TrainerProcess {
@@ -74,6 +75,7 @@ class TrainerProcess {
   bool was_told_to_end_ = false;  ///< by SIGTERM
   bool has_finished_ = false;     ///< the reporter exits with 0, and was not told to end
   Socket control_;
+  bool tasks_never_came_ = false;
   std::string error_;
   KeptFiles& kept_files_;
 };

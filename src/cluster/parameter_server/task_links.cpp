@@ -126,11 +126,10 @@ void TaskLinks::connect_all() {
     const bool are_others_ready = std::ranges::all_of(
         links_, [&, i = std::size_t{0}](const Link& link) mutable { return !connects_to(i++) || link.is_ready; });
     if (is_ready_ && are_others_ready && are_all_connected()) break;
-    if (deadline.passed()) {  // see rendezvous_timeout_option
-      throw PeerError(
+    if (deadline.passed()) {
+      throw TasksNeverCameError(
           fmt::format("timed out after {} (--rendezvous-timeout) waiting for {}; start it with --strategy "
-                      "parameter-server, or check its "
-                      "address",
+                      "parameter-server, or check its address",
                       format_seconds(options_.rendezvous_timeout), describe_missing()));
     }
     if (report_at.passed()) {

@@ -26,12 +26,20 @@
 #include "cluster/rendezvous/peer_listener.hpp"
 #include "core/deadline.hpp"
 
+#include <lockstep/core/error.hpp>
+
 namespace lockstep {
 
 /// The end of a task's part in the job, in place of a lost connection.
 struct TaskGoodbye {
   int code = 0;         ///< the exit code
   std::string message;  ///< why, if the code is not 0
+};
+
+/// The other tasks did not come within TaskLinkOptions::rendezvous_timeout.
+class TasksNeverCameError : public PeerError {
+ public:
+  using PeerError::PeerError;
 };
 
 struct TaskLinkOptions {
@@ -54,8 +62,8 @@ struct TaskReturns {
 
 class TaskLinks {
  public:
-  /// Waits until all tasks are connected. Throws PeerError that names the missing ones, and UsageError if a server
-  /// refuses this task.
+  /// Waits until all tasks are connected. Throws TasksNeverCameError, which names the missing ones, and UsageError if a
+  /// server refuses this task.
   TaskLinks(const ClusterSpec& cluster, const TaskLinkOptions& options);
   TaskLinks(const TaskLinks&) = delete;
   TaskLinks& operator=(const TaskLinks&) = delete;

@@ -70,6 +70,7 @@ auto fields(Like<ProbeTarget> auto& it) { return std::tie(it.member, it.address,
 auto fields(Like<ProbePeers> auto& it) { return std::tie(it.round, it.targets); }
 auto fields(Like<UnreachablePeer> auto& it) { return std::tie(it.member, it.why); }
 auto fields(Like<PeersProbed> auto& it) { return std::tie(it.round, it.unreachable); }
+auto fields(Like<TasksNeverCame> auto& /*it*/) { return std::tuple<>(); }
 
 template <typename T>
 concept Compound = requires(T& value) {

@@ -273,10 +273,16 @@ struct PeersProbed {
   std::vector<UnreachablePeer> unreachable;
 };
 
+/// Trainer, to its launcher: the other tasks did not come in time, and would not come to a restarted trainer either.
+struct TasksNeverCame {
+  static constexpr std::uint16_t kind = 30;
+  static constexpr const char* name = "TasksNeverCame";
+};
+
 using Message =
     std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins, RankEnvironment, Fence,
                  FenceDone, TrainerStarted, Progress, TrainerExited, Failed, GenerationEnds, Leaving, JobResult,
-                 Goodbye, Notice, Admit, TrainingDone, PrintStacks, ProbePeers, PeersProbed>;
+                 Goodbye, Notice, Admit, TrainingDone, PrintStacks, ProbePeers, PeersProbed, TasksNeverCame>;
 
 [[nodiscard]] Frame to_frame(const Message& message);
 

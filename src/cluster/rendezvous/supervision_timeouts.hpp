@@ -2,12 +2,7 @@
 // options; tests pass shorter ones.
 #pragma once
 
-#include <string_view>
-
 namespace lockstep {
-
-/// Stands in the error of a task that has waited so long for others: its launcher does not start it again.
-inline constexpr std::string_view rendezvous_timeout_option = "--rendezvous-timeout";
 
 /// Durations are in seconds.
 struct SupervisionTimeouts {

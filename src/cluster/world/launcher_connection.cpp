@@ -62,6 +62,14 @@ struct ConnectedProcess {
   pid_t id;
 };
 
+/// Does not wait: the launcher knows the exit code without it.
+void send_once(const Message& message) {
+  const int descriptor = find_descriptor();
+  if (descriptor < 0) return;
+  const std::string bytes = to_datagram(message);
+  (void)send(descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 void send_training_done(int descriptor) {
   const std::string bytes = to_datagram(TrainingDone{});
   constexpr int patience_ms = 1000;
@@ -125,10 +133,9 @@ void LauncherConnection::report_finished() const noexcept {
 }
 
 void LauncherConnection::report_error(const std::string& message) noexcept {
-  const int descriptor = find_descriptor();
-  if (descriptor < 0) return;
-  const std::string bytes = to_datagram(Failed{0, message.substr(0, max_error_bytes)});
-  (void)send(descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);  // the launcher knows the exit code
+  send_once(Failed{0, message.substr(0, max_error_bytes)});
 }
+
+void LauncherConnection::report_tasks_never_came() noexcept { send_once(TasksNeverCame{}); }
 
 }  // namespace lockstep

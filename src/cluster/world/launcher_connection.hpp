@@ -32,6 +32,9 @@ class LauncherConnection {
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
 
+  /// Tells the launcher that a restarted trainer would wait in vain, too. Does nothing without a launcher.
+  static void report_tasks_never_came() noexcept;
+
   /// The launcher as the keeper of locks: it keeps their files open, for later generations to inherit, until it ends or
   /// they are removed. Without a launcher, nobody keeps them. It must not outlive this object.
   [[nodiscard]] LockKeeper lock_keeper() const;

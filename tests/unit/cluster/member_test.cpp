@@ -329,7 +329,8 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
                                       TrainingDone{},
                                       PrintStacks{3},
                                       ProbePeers{3, {{0, "", 0}, {1, "10.0.0.1", 5000}}},
-                                      PeersProbed{3, {{1, "no answer"}}}};
+                                      PeersProbed{3, {{1, "no answer"}}},
+                                      TasksNeverCame{}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     CAPTURE(message_name(message));
