@@ -50,7 +50,7 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5re
 .mistakes { display: flex; flex-wrap: wrap; gap: .8rem; } .mistakes figure { margin: 0; text-align: center; }
 .mistakes img { width: 4.5rem; height: auto; image-rendering: pixelated; display: block; }
 table { border-collapse: collapse; } th, td { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bars td.bar { width: 18rem; } .bars .bar span { display: block; height: .8rem; margin-top: .35rem; background: var(--bar); }
 th { font-weight: 500; color: var(--faint); }
 )css";
