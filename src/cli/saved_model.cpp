@@ -100,8 +100,8 @@ class HeldSignals {
   ::_exit(errno == ENOENT ? has_no_keras : cannot_start);
 }
 
-/// Returns the exit code; has_no_keras if there is no python3. Throws InternalError if it is killed. Python ends with
-/// this process, and when a signal comes that ends it.
+/// Returns the exit code; has_no_keras if there is no python3. Throws InternalError if Python is killed, and Error with
+/// ExitCode::temporary if a signal comes that ends this process. Python ends with this process.
 int run_python(const fs::path& model, const fs::path& directory, const HeldSignals& signals) {
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
@@ -115,7 +115,9 @@ int run_python(const fs::path& model, const fs::path& directory, const HeldSigna
   int status = 0;
   for (bool is_killed = false; true;) {
     const pid_t ended = ::waitpid(child, &status, is_killed ? 0 : WNOHANG);
-    if (ended == child && is_killed) throw IoError("the export was interrupted");
+    // The signal ends this process as soon as it is restored, unless a library handles it: UCX, which Open MPI links on
+    // Debian 13, takes SIGHUP for a switch of its log.
+    if (ended == child && is_killed) throw Error(ExitCode::temporary, "the export was interrupted");
     if (ended == child) break;
     if (ended < 0 && errno != EINTR) throw_io_error("cannot wait for python3", errno);
     if (signals.has_come()) {

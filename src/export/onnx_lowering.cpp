@@ -1,7 +1,7 @@
 // See onnx_lowering.hpp. Starts from the layers, not from the Graph that a backend runs: there, shapes are images,
 // scales have moved into the gather of the inputs, and a loss follows. But it reads no layer's type where the layer
-// says itself how it lowers: OnnxLowering has the functions that LayerTraits<L>::lower calls, as Lowering of
-// graph/lower.cpp has. One file, because these are one class's.
+// says itself how it lowers: OnnxLowering has the functions that LayerTraits<L>::lower calls, as CallLowering
+// has. One file, because these are one class's.
 #include "export/onnx_lowering.hpp"
 
 #include "core/range.hpp"

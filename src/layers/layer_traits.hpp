@@ -5,7 +5,7 @@
 //   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
 //   - complete(l): replaces defaults that depend on other fields. Optional.
 //   - infer(l, s): output shape, parameters and errors; see ShapeInference. Ranges have been checked.
-//   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp, and OnnxLowering in
+//   - lower(l, to): appends the layer's operations; see CallLowering in the graph module, and OnnxLowering in
 //     export/onnx_lowering.cpp. It names operation kinds through the template parameter, because layers do not include
 //     the graph.
 //   - activation: the function of a layer that is nothing else and has no field for it. Optional.

@@ -151,9 +151,24 @@ class Pictures(unittest.TestCase):
         for picture in sorted(ROOT.glob("docs/**/*.svg")):
             with self.subTest(picture=picture.name):
                 text = picture.read_text()
-                sizes = [float(e.get("font-size", 0)) for e in xml.fromstring(text).iter() if e.tag.endswith("}text")]
+                root = xml.fromstring(text)
+                scale = float(root.get("width", 0)) / float(root.get("viewBox", "").split()[2])
+                sizes = [float(e.get("font-size", 0)) * scale for e in root.iter() if e.tag.endswith("}text")]
                 self.assertGreaterEqual(min(sizes), MIN_FONT_SIZE)
                 self.assertIn("prefers-color-scheme: dark", text)
+
+
+    def test_contours_enclose_what_is_bright(self) -> None:
+        """A ring of two pixels' width around a hole: the outer polygon and the hole's, which have opposite directions."""
+        sys.path.insert(0, str(ROOT / "docs" / "pictures"))
+        from contours import contours
+
+        rows = [[255 if 2 <= max(abs(x - 10), abs(y - 10)) <= 3 else 0 for x in range(20)] for y in range(20)]
+        areas = []
+        for polygon in contours(rows):
+            pairs = zip(polygon, [*polygon[1:], polygon[0]], strict=True)
+            areas.append(sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairs) / 2)
+        self.assertEqual(sorted(areas), [-8.5, 48.5])
 
 
 class Code(unittest.TestCase):

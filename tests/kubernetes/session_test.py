@@ -1,6 +1,6 @@
 """The session of the TensorFlow ecosystem's README (copy the template, edit it, create the claim, the job and the
-inspector in turn) and the session of docs/kubernetes.md, command by command. A fake kubectl records created objects and
-refuses those that already exist, as a cluster does."""
+inspector in turn) and the sessions of docs/kubernetes.md and docs/walkthrough.md, command by command. A fake kubectl
+records created objects. As a cluster does, it refuses those that already exist, and names and labels of no object."""
 
 import os
 import re
@@ -12,10 +12,18 @@ from pathlib import Path
 import support
 
 KUBECTL = f"""#!{sys.executable}
-import pathlib, sys, yaml
-state = pathlib.Path(__file__).with_name("state")
+import pathlib, re, sys, yaml
+state, labelled = (pathlib.Path(__file__).with_name(name) for name in ("state", "labels"))
 known = set(state.read_text().split()) if state.exists() else set()
+labels = [set(line.split()) for line in labelled.read_text().splitlines()] if labelled.exists() else []
 verb, code = sys.argv[1], 0
+for word, following in zip(sys.argv[2:], [*sys.argv[3:], ""]):
+    if word == "--":
+        break
+    if re.fullmatch("(deployment|job|pod|service)/.*", word) and word not in known:
+        sys.exit("Error from server (NotFound): " + word)
+    if word == "-l" and not any(set(following.split(",")) <= each for each in labels):
+        sys.exit("error: no matching resources found for " + following)
 if verb in ("create", "delete") and "-" in sys.argv:
     documents = [it for it in yaml.safe_load_all(sys.stdin) if it]
     if not documents:
@@ -28,9 +36,13 @@ if verb in ("create", "delete") and "-" in sys.argv:
         else:
             known ^= {{name}}
             print(name, verb + "d")
+            template = it.get("spec", {{}}).get("template", {{}}).get("metadata", {{}})
+            for each in (it["metadata"], template):
+                labels.append({{k + "=" + v for k, v in each.get("labels", {{}}).items()}})
 elif verb not in ("create", "delete", "get", "describe", "logs", "wait", "exec", "port-forward", "cp", "config"):
     sys.exit("error: unknown command " + verb)
 state.write_text(" ".join(sorted(known)))
+labelled.write_text("\\n".join(" ".join(sorted(each)) for each in labels))
 sys.exit(code)
 """
 
@@ -80,7 +92,7 @@ class Session(support.TestCase):
         self.shell("python3 scripts/render_template.py myjob.template.jinja | kubectl delete -n training -f -")
 
     def test_documented_session(self) -> None:
-        ten_steps, rest = self.documentation().split("## Parameters")
+        ten_steps, rest = self.page("kubernetes").split("## Parameters")
         created = self.shell("\n".join(self.commands(ten_steps)))
         for name in ("claim/pvc-demo", "job/tf-learning-worker-1", "pod/tf-learning-volume-inspector"):
             self.assertIn(f"{name} created", created)
@@ -90,21 +102,34 @@ class Session(support.TestCase):
         for name in ("claim/mnist", "job/tf-learning-fetch-data", "job/tf-learning-worker-1"):
             self.assertIn(f"{name} created", created)
 
-    def documentation(self) -> str:
-        return (support.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    def test_walkthrough(self) -> None:
+        created = self.shell("\n".join(self.commands(self.page("walkthrough"), "cluster")))
+        names = [line.removesuffix(" created") for line in created.splitlines()]
+        claims = ["persistentvolumeclaim/pvc-demo", "persistentvolumeclaim/mnist-data", "job/mnist-fetch-data"]
+        guards = ["secret/mnist-job-token", "networkpolicy/mnist-workers"]
+        workers = [f"{kind}/mnist-worker-{i}" for i in range(2) for kind in ("service", "job")]
+        beside = ["job/mnist-evaluator", "service/mnist-serve", "deployment/mnist-serve"]
+        self.assertEqual(names, [*claims, *guards, *workers, *beside])
 
-    def commands(self, text: str) -> list[str]:
-        return re.findall(r"<!-- session -->\n+```sh\n(.*?)```", text, re.DOTALL)
+    def page(self, name: str) -> str:
+        return (support.ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+    def commands(self, text: str, kind: str = "session") -> list[str]:
+        return re.findall(rf"<!-- {kind} -->\n+```sh\n(.*?)```", text, re.DOTALL)
 
     def test_the_documentation_lists_all_parameters(self) -> None:
-        text = (support.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+        text = self.page("kubernetes")
         documented = set(
             re.findall(r"`(\w+)`", "".join(line for line in text.splitlines(True) if line.startswith("| `")))
         )
         self.assertEqual(set(support.defaults()) - documented, set())
 
-    def test_fake_kubectl_rejects_existing_objects(self) -> None:
+    def test_fake_kubectl_rejects_existing_and_unknown_objects(self) -> None:
         shutil.copy(support.TEMPLATE, self.directory / "myjob.template.jinja")
         self.create()
         with self.assertRaisesRegex(AssertionError, "persistentvolumeclaim/pvc-demo"):
             self.create()
+        with self.assertRaisesRegex(AssertionError, r"NotFound\): job/other"):
+            self.shell("kubectl logs -n training job/other")
+        with self.assertRaisesRegex(AssertionError, "no matching resources found for name=other"):
+            self.shell("kubectl delete pod -n training -l name=other")

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from model_file_support import ModelFileTest
-from support import USAGE, Running, eventually, program
+from support import TEMPORARY, USAGE, Running, eventually, program
 
 ENDLESS = 'mkdir -p "$4"\necho > "$4/part"\necho $$ > pid\nexec sleep 100\n'
 
@@ -49,11 +49,13 @@ class SavedModelTest(ModelFileTest):
             return False
 
     def test_an_interrupted_export_leaves_nothing(self) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             running = self.export(self.python(ENDLESS))
             python = self.python_process()
             running.process.send_signal(number)
-            self.assertEqual(running.end().code, -number)
+            # UCX, which Open MPI links on Debian 13, handles SIGHUP.
+            self.assertIn(running.end().code, (-number, TEMPORARY) if number == signal.SIGHUP else (-number,))
             self.assertFalse(self.is_running(python))
             self.assertEqual(self.left(), [])
 

@@ -1,64 +1,12 @@
 """The page of `lockstep serve` in a browser: a drawn digit, its class, and a newer model. Skipped without chromedriver."""
 
-import base64
-import json
 import shutil
-import subprocess
 import time
 import unittest
-import urllib.request
-from pathlib import Path
-from typing import Any
 
+from browser import CHROMEDRIVER, Browser
 from serve_support import ServerTest
 from support import Running, eventually, program
-
-CHROMEDRIVER = shutil.which("chromedriver")
-
-
-class Browser:
-    """Headless Chromium, driven as https://www.w3.org/TR/webdriver2 says."""
-
-    def __init__(self, profile: Path) -> None:
-        assert CHROMEDRIVER is not None
-        self.driver = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE, text=True)
-        assert self.driver.stdout is not None
-        for line in self.driver.stdout:
-            if "started successfully on port" in line:
-                self.base = "http://127.0.0.1:" + line.rstrip(".\n").rsplit(" ", 1)[1]
-                break
-        arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=900,700", f"--user-data-dir={profile}"]
-        options = {"browserName": "chrome", "goog:chromeOptions": {"args": arguments}}
-        self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": options}})["sessionId"]
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            return json.loads(reply.read())["value"]
-
-    def post(self, command: str, body: Any) -> Any:
-        return self.call("POST", f"/session/{self.session}/{command}", body)
-
-    def run(self, script: str) -> Any:
-        return self.post("execute/sync", {"script": script, "args": []})
-
-    def draw(self, points: list[tuple[int, int]]) -> None:
-        """Drags the mouse over the field, by points of its 280 x 280."""
-        left, top = self.run("const box = field.getBoundingClientRect(); return [box.left, box.top]")
-        moves = [{"type": "pointerMove", "duration": 0, "x": round(left + x), "y": round(top + y)} for x, y in points]
-        steps = [moves[0], {"type": "pointerDown", "button": 0}, *moves[1:], {"type": "pointerUp", "button": 0}]
-        self.post("actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": steps}]})
-
-    def screenshot(self) -> bytes:
-        return base64.b64decode(self.call("GET", f"/session/{self.session}/screenshot"))
-
-    def close(self) -> None:
-        self.call("DELETE", f"/session/{self.session}")
-        self.driver.terminate()
-        self.driver.wait()
-        assert self.driver.stdout is not None
-        self.driver.stdout.close()
 
 
 @unittest.skipUnless(CHROMEDRIVER, "there is no chromedriver")
@@ -72,7 +20,7 @@ class ServePageTest(ServerTest):
         _, port = self.serve("--model", folder)
         browser = Browser(self.scratch / "profile")
         self.addCleanup(browser.close)
-        browser.post("url", {"url": f"http://127.0.0.1:{port}/"})
+        browser.open(f"http://127.0.0.1:{port}/")
         facts = "return document.getElementById('facts').textContent"
         self.assertTrue(eventually(lambda: "model.h5" in browser.run(facts)))
         self.assertIn("test accuracy", browser.run("return document.getElementById('scores').textContent"))
