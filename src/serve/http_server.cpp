@@ -75,12 +75,11 @@ RestReply refusal(int code, std::string_view sentence) {
 }
 
 /// What makes a request ambiguous or unreadable, whatever its path. libevent takes the first of several lengths, and a
-/// proxy before it perhaps the last. It takes "Content-Length " for another header, joins folded lines, and ignores a
-/// Transfer-Encoding that is not "chunked" alone (RFC 9112, 6.1 and 6.3).
+/// proxy before it perhaps the last. It takes "Content-Length " for another header, joins folded lines, and reads a
+/// body of any other Transfer-Encoding as a chunked one. It refuses a length beside a Transfer-Encoding itself.
 std::optional<RestReply> refuse_form(evhttp_request* request, const HeadScanner& head) {
   if (head.has_folded_line()) return refusal(400, "a header of the request is folded; send it in one line");
   bool has_length = false;
-  bool has_transfer_encoding = false;
   const evkeyvalq* const headers = evhttp_request_get_input_headers(request);
   for (const evkeyval* header = headers->tqh_first; header != nullptr; header = header->next.tqe_next) {
     if (!is_header_name(header->key))
@@ -88,15 +87,11 @@ std::optional<RestReply> refuse_form(evhttp_request* request, const HeadScanner&
     const std::string name = lower_case(header->key);
     if (name == "content-length" && std::exchange(has_length, true))
       return refusal(400, "the request has several Content-Length headers");
-    if (name == "transfer-encoding" && std::exchange(has_transfer_encoding, true))
-      return refusal(400, "the request has several Transfer-Encoding headers");
     if (name == "transfer-encoding" && lower_case(header->value) != "chunked")
       return refusal(501, "the request has a Transfer-Encoding other than chunked");
     if (name == "content-encoding" && lower_case(header->value) != "identity")
       return refusal(415, "the body is encoded; send it without Content-Encoding");
   }
-  if (has_length && has_transfer_encoding)
-    return refusal(400, "the request has both Content-Length and Transfer-Encoding");
   return std::nullopt;
 }
 
