@@ -15,6 +15,7 @@ import keras
 
 from lockstep._arrays import numbers
 from lockstep._history import History
+from lockstep._interrupts import LostInterrupts
 from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
@@ -157,17 +158,19 @@ class Training:
             self._held = self._digest_variables()
             self._options = self._describe_options()
         try:
-            for message in job.messages(data.work):
-                event = message["event"]
-                if data.handle(message):
-                    continue
-                if event == "hello":
-                    self._meet(job, message)
-                elif event == "done":
-                    is_done = True
-                    self._take_last_state(message, load_state)
-                else:
-                    self._answer(job, message, load_state, data)
+            with LostInterrupts() as interrupts:
+                for message in job.messages(data.work):
+                    event = message["event"]
+                    if data.handle(message):
+                        continue
+                    if event == "hello":
+                        self._meet(job, message)
+                    elif event == "done":
+                        is_done = True
+                        self._take_last_state(message, load_state)
+                    else:
+                        self._answer(job, message, load_state, data)
+                    interrupts.raise_again()
         except BaseException as error:
             if job.is_own():
                 data.stop()

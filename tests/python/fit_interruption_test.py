@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -83,6 +84,28 @@ class QuickTest(FitTest):
         self.assertFalse((model.get_weights()[0] == before).all())
         self.assertGreater(int(model.optimizer.iterations), EXAMPLES // BATCH)
         model.fit(x, y, verbose=0)
+
+    def test_ctrl_c_in_the_garbage_collector_is_not_lost(self) -> None:
+        """Python drops exceptions of the collector's callbacks; JAX has one."""
+        x, y = data()
+        model = make_model()
+        hook = sys.unraisablehook
+
+        def interrupt(phase: str, _: dict[str, int]) -> None:
+            gc.callbacks.remove(interrupt)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def collect(model: Any, epoch: int) -> None:
+            if epoch == 1:
+                gc.callbacks.append(interrupt)
+                gc.collect()
+
+        with self.assertRaises(KeyboardInterrupt):
+            lockstep.fit(
+                model, x, y, epochs=100000, batch_size=BATCH, workers=2, verbose=0, callbacks=[Collect(collect)]
+            )
+        self.assertGreater(int(model.optimizer.iterations), EXAMPLES // BATCH)
+        self.assertIs(sys.unraisablehook, hook)
 
     def test_an_exception_of_a_callback_comes_out(self) -> None:
         x, y = data()
