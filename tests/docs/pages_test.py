@@ -104,6 +104,7 @@ class Supported(unittest.TestCase):
     def test_layers(self) -> None:
         listed = [name for name in self.listed("layers", "convolutions", "poolings") if name[0].isupper()]
         self.assertEqual(listed, sorted(self.declared("layers/*.hpp") - {"Sequential"}))
+        self.assertIn(f"[{len(listed)} layer types](docs/from-keras.md#which-models)", (ROOT / "README.md").read_text())
 
     def test_activations(self) -> None:
         """Functions with a parameter are layers and have no name of their own."""
