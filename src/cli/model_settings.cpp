@@ -14,7 +14,7 @@
 #include "options/read_value.hpp"
 #include "report/log_value.hpp"
 #include "session/check_arrays.hpp"
-#include "session/compiled_model.hpp"
+#include "session/complete_options.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>

@@ -177,7 +177,7 @@ void BackupManager::check_usable(const std::string& path, const ModelData& backu
   if (const auto problem = find_nonfinite(backup.compile_state->slots)) {
     throw DataError(fmt::format("{}: optimizer state {}; use an earlier backup", path, *problem));
   }
-  const std::size_t expected_sums = session_.model().compiled().num_metric_sums();
+  const std::size_t expected_sums = session_.model().compiled().metrics->num_sums();
   if (saved.num_examples > 0 && saved.metric_sums.size() != expected_sums) {
     throw DataError(path + ": its metrics have " + std::to_string(saved.metric_sums.size()) +
                     " sums, but those of this model have " + std::to_string(expected_sums) + "; use an earlier backup");

@@ -5,10 +5,9 @@
 #include "core/digest.hpp"
 #include "graph/lower.hpp"
 #include "graph/output_options.hpp"
-#include "losses/loss_registry.hpp"
-#include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "plan/server_placement.hpp"
+#include "session/complete_options.hpp"
 #include "session/join_tasks.hpp"
 #include "session/recorded_parallelism.hpp"
 #include "session/snapshot.hpp"
@@ -75,51 +74,7 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
   return {.reason = "requested by --parallelism data"};
 }
 
-/// Calls visit(clips_probabilities) for each loss and metric that has the field. `options` are OutputOptions, or
-/// CompileOptions for a single output.
-void visit_clipping(auto& options, const auto& visit) {
-  const auto visit_field = [&visit](auto& any) {
-    if constexpr (requires { any.clips_probabilities; }) visit(any.clips_probabilities);
-  };
-  std::visit(visit_field, options.loss);
-  for (auto* metrics : {&options.metrics, &options.weighted_metrics}) {
-    for (auto& metric : *metrics) std::visit(visit_field, metric);
-  }
-}
-
-/// For --clip-probabilities.
-void clip_probabilities_of(auto& options) {
-  visit_clipping(options, [](bool& clips) { clips = true; });
-}
-
-/// Which losses and metrics clip probabilities, which Keras' configs do not say: "010"; empty if none does.
-std::string describe_clipping(std::span<const OutputOptions> outputs) {
-  std::string clipping;
-  for (const OutputOptions& output : outputs) {
-    visit_clipping(output, [&clipping](bool clips) { clipping += clips ? '1' : '0'; });
-  }
-  return clipping.find('1') == std::string::npos ? "" : clipping;
-}
-
 }  // namespace
-
-void complete(CompileOptions& options, const Architecture& architecture) {
-  check(options.optimizer);
-  std::vector<OutputOptions> outputs = output_options(options, architecture);
-  for (const OutputOptions& output : outputs) check(output.loss);
-  if (outputs.size() > 1) {
-    options.outputs = std::move(outputs);
-    return;
-  }
-  if (outputs.front().loss_weight != 1) {
-    throw UsageError(fmt::format("the only output has the loss weight {}; multiply the learning rate instead",
-                                 outputs.front().loss_weight));
-  }
-  options.loss = outputs.front().loss;
-  options.metrics = std::move(outputs.front().metrics);
-  options.weighted_metrics = std::move(outputs.front().weighted_metrics);
-  options.outputs.clear();
-}
 
 CompiledModel::CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                              std::size_t batch_norm_replicas, const std::string& restored_sharding)
@@ -132,12 +87,9 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   const Options& run = run_context.options();
   if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
   complete(options, architecture);
-  if (run.clip_probabilities) {
-    clip_probabilities_of(options);
-    for (OutputOptions& output : options.outputs) clip_probabilities_of(output);
-  }
+  if (run.clip_probabilities) clip_probabilities(options);
   outputs = output_options(options, architecture);
-  name_values({}, [this](std::string_view name, double /*value*/) { value_names_.emplace_back(name); });
+  metrics.emplace(outputs);
   Digest digest;
   for (const auto& [what, value] : identity()) {
     run_context.require_equal_on_all_ranks(what, value);
@@ -449,13 +401,13 @@ MetricSums CompiledModel::evaluate(std::uint64_t count, const BatchAt& batch_at)
   CompiledStep& compiled = step_for(batch_size_of(batch_at(0)));
   synchronize();
   MetricSums all;
-  MetricSums metrics;
+  MetricSums step_sums;
   std::vector<float> written(num_metric_elements());
   std::size_t in_flight = 0;
   const auto take_metrics = [&] {
     compiled.executable->take_local_metrics(written);
-    to_metric_sums(written, metrics);
-    all += metrics;
+    metrics->read(written, step_sums);
+    all += step_sums;
   };
   for (std::uint64_t step = 0; step < count; ++step) {
     run_context.report_busy();
@@ -485,44 +437,6 @@ MetricSums CompiledModel::all_reduce(const MetricSums& local) const {
 
 std::size_t CompiledModel::num_metric_elements() const {
   return plan().graph.parameters[plan().graph.metrics_parameter()].storage;
-}
-
-void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& metrics) const {
-  metrics.loss_sum = written[metric_loss];
-  metrics.num_examples = written[metric_count];
-  const auto sums = written.subspan(first_metric_sum, num_metric_sums());
-  metrics.sums.assign(sums.begin(), sums.end());
-}
-
-std::size_t CompiledModel::num_metric_sums() const noexcept {
-  std::size_t sums = outputs.size() > 1 ? outputs.size() : 0;
-  for (const OutputOptions& output : outputs) sums += num_sums({output.metrics, output.weighted_metrics});
-  return sums;
-}
-
-void CompiledModel::visit_values(const MetricSums& metrics,
-                                 const std::function<void(std::string_view name, double value)>& visitor) const {
-  std::size_t index = 0;
-  name_values(metrics, [&](std::string_view /*name*/, double value) { visitor(value_names_[index++], value); });
-}
-
-void CompiledModel::name_values(const MetricSums& metrics, const ValueVisitor& visitor) const {
-  visitor("loss", metrics.loss());
-  std::span<const double> sums = metrics.sums;  // none if there were no examples
-  const auto take = [&sums](std::size_t count) {
-    const std::span<const double> taken = sums.first(std::min(count, sums.size()));
-    sums = sums.subspan(taken.size());
-    return taken;
-  };
-  for (const OutputOptions& output : outputs) {
-    const MetricLists lists{output.metrics, output.weighted_metrics};
-    if (outputs.size() == 1) return visit_metric_values(lists, sums, metrics.num_examples, visitor);
-    const std::string prefix = output.output + "_";
-    const std::span<const double> loss = take(1);
-    visitor(prefix + "loss", loss.empty() || metrics.num_examples == 0 ? 0.0 : loss[0] / metrics.num_examples);
-    visit_metric_values(lists, take(num_sums(lists)), metrics.num_examples,
-                        [&](std::string_view name, double value) { visitor(prefix + std::string(name), value); });
-  }
 }
 
 std::vector<std::vector<float>> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {

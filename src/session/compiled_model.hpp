@@ -12,7 +12,6 @@
 #include "collective/parameter_server/server_communicator.hpp"
 #include "collective/parameter_server/worker_communicator.hpp"
 #include "core/aligned_buffer.hpp"
-#include "metrics/metric_registry.hpp"
 #include "parallel/calibrate.hpp"
 #include "parallel/sharding.hpp"
 #include "parallel/sharding_table.hpp"
@@ -22,6 +21,7 @@
 #include "session/batch_feed.hpp"
 #include "session/compiled_step.hpp"
 #include "session/epoch_batches.hpp"
+#include "session/output_metrics.hpp"
 #include "session/run_context.hpp"
 
 #include <lockstep/training/model.hpp>
@@ -41,10 +41,6 @@ namespace lockstep {
 
 /// Settings to compare, in order: a mismatch is reported for the first that differs.
 using KeyValues = std::vector<std::pair<std::string, std::string>>;
-
-/// Checks the options, and sets what depends on the outputs: of a model with several, CompileOptions::outputs has all
-/// in the model's order then; of a model with one, it is empty. Throws UsageError.
-void complete(CompileOptions& options, const Architecture& architecture);
 
 struct CompiledModel {
   /// Collective. Leaves the weights unset. `context` and `model` must outlive the object.
@@ -117,23 +113,15 @@ struct CompiledModel {
   /// examples at once as it does of a global batch of this size.
   [[nodiscard]] std::vector<std::vector<float>> predict(const Dataset& data, std::size_t batch_size);
 
-  /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
+  /// Elements of the metrics parameter: what a step writes.
   [[nodiscard]] std::size_t num_metric_elements() const;
-  void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
-
-  /// Elements of MetricSums::sums.
-  [[nodiscard]] std::size_t num_metric_sums() const noexcept;
-
-  /// Calls visitor(name, value) for the loss, of several outputs for the loss of each, and for each metric. The names
-  /// live as long as the model.
-  void visit_values(const MetricSums& metrics,
-                    const std::function<void(std::string_view name, double value)>& visitor) const;
 
   RunContext& run_context;
   const Architecture& architecture;
   CompileOptions options;
-  std::vector<OutputOptions> outputs;  ///< by output of the model
-  std::uint64_t iteration = 0;         ///< optimizer steps begun
+  std::vector<OutputOptions> outputs;    ///< by output of the model
+  std::optional<OutputMetrics> metrics;  ///< of the outputs
+  std::uint64_t iteration = 0;           ///< optimizer steps begun
   std::unique_ptr<BatchFeed> feed;
   AllToAllMemory all_to_all_memory;  ///< outlives the communicator
   std::unique_ptr<Communicator> communicator;
@@ -172,13 +160,8 @@ struct CompiledModel {
   template <typename BatchAt>
   [[nodiscard]] MetricSums evaluate(std::uint64_t count, const BatchAt& batch_at);
 
-  using ValueVisitor = std::function<void(std::string_view name, double value)>;
-  /// As visit_values(), but names live during a visit only.
-  void name_values(const MetricSums& metrics, const ValueVisitor& visitor) const;
-
   Graph graph_;         ///< neither sharded nor laid out
   std::string digest_;  ///< of identity(), as compiled
-  std::vector<std::string> value_names_;
 };
 
 }  // namespace lockstep

@@ -83,7 +83,7 @@ void TrainingRounds::begin_round() {
 std::vector<double> TrainingRounds::counted() const {
   std::vector<double> numbers{metrics_.loss_sum, metrics_.num_examples};
   numbers.insert(numbers.end(), metrics_.sums.begin(), metrics_.sums.end());
-  numbers.resize(2 + session_.model().compiled().num_metric_sums());
+  numbers.resize(2 + session_.model().compiled().metrics->num_sums());
   std::vector<double> gradients = numbers_of(session_.gradients());
   std::ranges::transform(gradients, numbers_of(gradients_before_), gradients.begin(), std::minus<>());
   for (std::size_t i = 0; i < inherited_gradients_.size(); ++i) gradients[i] += inherited_gradients_[i];
@@ -92,7 +92,7 @@ std::vector<double> TrainingRounds::counted() const {
 }
 
 void TrainingRounds::inherit(std::span<const double> counted) {
-  const std::size_t sums = session_.model().compiled().num_metric_sums();
+  const std::size_t sums = session_.model().compiled().metrics->num_sums();
   if (counted.size() != 2 + sums + numbers_of({}).size()) return;  // nothing, of a worker that was not lost
   metrics_ = {counted[0], counted[1], {counted.begin() + 2, counted.begin() + 2 + static_cast<std::ptrdiff_t>(sums)}};
   inherited_gradients_.assign(counted.begin() + 2 + static_cast<std::ptrdiff_t>(sums), counted.end());
@@ -119,7 +119,7 @@ void TrainingRounds::end_round() {
 }
 
 std::uint64_t TrainingRounds::agree(std::uint64_t end) {
-  const std::size_t num_sums = session_.model().compiled().num_metric_sums();
+  const std::size_t num_sums = session_.model().compiled().metrics->num_sums();
   const std::size_t num_metrics = 2 + num_sums;
   const std::vector<double> counted = this->counted();
   const std::span<const double> own = std::span(counted).subspan(num_metrics);

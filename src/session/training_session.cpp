@@ -165,7 +165,7 @@ const MetricSums& TrainingSession::read_last_step() {
   if (in_flight_ == 0) return last_step_;
   take_metrics(in_flight_);
   const CompiledModel& model = model_.compiled();
-  model.to_metric_sums(written_metrics(model.iteration), read_early_);
+  model.metrics->read(written_metrics(model.iteration), read_early_);
   return read_early_;
 }
 
@@ -190,7 +190,7 @@ void TrainingSession::read_metrics() {
   const std::span<const float> written = written_metrics(model.iteration - in_flight_);
   if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
   if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
-  model.to_metric_sums(written, last_step_);
+  model.metrics->read(written, last_step_);
 }
 
 void TrainingSession::read_metrics_of_ticket() {
@@ -204,7 +204,7 @@ void TrainingSession::read_metrics_of_ticket() {
     gradients_.add_applied(result.staleness);
     model.training->executable->take_local_metrics(written);
   }
-  model.to_metric_sums(written, last_step_);
+  model.metrics->read(written, last_step_);
 }
 
 void TrainingSession::report_step() {

@@ -105,10 +105,10 @@ class TrainingSession {
   [[nodiscard]] TrainingLog& log() noexcept { return log_; }
   [[nodiscard]] Logs to_logs(const MetricSums& metrics) const;
 
-  /// See CompiledModel::visit_values.
+  /// See OutputMetrics::visit_values.
   template <typename Visitor>
   void visit_values(const MetricSums& metrics, const Visitor& visitor) const {
-    model_.compiled().visit_values(metrics, std::cref(visitor));
+    model_.compiled().metrics->visit_values(metrics, std::cref(visitor));
   }
 
   /// Adds the epoch to the history: the metrics of its steps, and `more`.

@@ -123,7 +123,7 @@ MetricSums metrics_of(ModelParts& parts, const auto& batches) {
   CompiledModel& model = parts.model.compiled();
   if (!parts.run_context->is_replaying()) return model.evaluate(batches);
   MetricSums none;
-  none.sums.resize(model.num_metric_sums());
+  none.sums.resize(model.metrics->num_sums());
   return none;
 }
 
