@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libpmix-dev libdnnl-dev libhdf5-dev libssl-dev
   zlib1g-dev libzip-dev libevent-dev libonnx-dev libprotobuf-dev libcli11-dev libfmt-dev nlohmann-json3-dev catch2 libbenchmark-dev
   python3 python3-dev python3-venv
-  curl                                      # for the commands of docs/walkthrough.md, which a test runs
+  curl procps                               # for the commands of docs/walkthrough.md, which a test runs
   python3-jinja2 python3-yaml file dpkg-dev # CPack calls the last two
   ocl-icd-opencl-dev)                       # the CMake files of libdnnl-dev look for OpenCL
 case "${1:-}" in

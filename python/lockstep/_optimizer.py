@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lockstep import _bridge, _start
 from lockstep._data import feed
 from lockstep._native import UsageError
-from lockstep._world import group, size
+from lockstep._world import group, size, tell_of_own_weights
 
 _BUCKET_BYTES = 4 << 20
 _FLOAT_BYTES = 4
@@ -46,6 +46,7 @@ class GradientAverager:
         key = (sizes, sparse)
         if key not in self.reducers:
             _start.require_same_shards(feed.describe_current)
+            tell_of_own_weights()
             self.reducers[key] = group().make_reducer(list(sizes), self.bucket_elements, self.bfloat16, sparse)
         return self.reducers[key]
 

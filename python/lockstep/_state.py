@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lockstep._collectives import broadcast_arrays, sum_arrays
 from lockstep._native import DataError
-from lockstep._world import group, rank, size
+from lockstep._world import group, note_broadcast_weights, rank, size
 
 
 def to_array(variable: Any) -> NDArray[Any]:
@@ -62,6 +62,7 @@ def broadcast_variables(variables: Sequence[Any], root: int = 0) -> None:
     """Assign the root's values to the variables of all ranks."""
     if size() == 1:
         return
+    note_broadcast_weights()
     arrays = broadcast_arrays([to_array(variable) for variable in variables] if rank() == root else None, root)
     if rank() != root:
         assign(variables, arrays)

@@ -41,6 +41,7 @@ class _World:
         self.owner_pid = 0
         self.exit_code: int | None = None
         self.after_close: list[Callable[[], None]] = []
+        self.has_broadcast_weights = False
 
 
 _world = _World()
@@ -51,6 +52,22 @@ def group() -> ProcessGroup:
     if _world.group is None:
         raise UsageError("call lockstep.init() before any other function of lockstep")
     return _world.group
+
+
+def note_broadcast_weights() -> None:
+    """Note that all ranks have the weights of one."""
+    _world.has_broadcast_weights = True
+
+
+def tell_of_own_weights() -> None:
+    """Say it before the first step if the ranks may have begun with weights of their own."""
+    if not _world.has_broadcast_weights and len(group().host_of_rank) > 1 and group().rank == 0:
+        print(
+            "Lockstep: warning: each worker begins with weights of its own, and workers whose weights differ train "
+            "different models; give fit a callback of lockstep.callbacks, or call lockstep.broadcast(model) first",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+    note_broadcast_weights()
 
 
 def after_close(action: Callable[[], None]) -> None:
@@ -151,12 +168,22 @@ def init(timeout: float | None = None) -> None:
     sys.excepthook = _with_exit_code(sys.excepthook)
     atexit.register(_end)
     _require_world_of_tf_config(len(_world.group.host_of_rank), variable)
+    _require_no_servers()
     if _world.group.rank == 0 and len(_world.group.host_of_rank) > 1:
         backend = os.environ.get("KERAS_BACKEND", "Keras' default") if importlib.util.find_spec("keras") else "none"
         print(
             f"Lockstep: {len(_world.group.host_of_rank)} workers, {_world.group.description}, Keras backend: {backend}",
             file=sys.stderr,
             flush=True,
+        )
+
+
+def _require_no_servers() -> None:
+    """Refuse a launcher that gives each task a world of its own, in which it would train alone."""
+    if os.environ.get(_OWN_LAUNCHER) and os.environ.get("LOCKSTEP_STRATEGY") == "parameter-server":
+        raise UsageError(
+            "lockstep launch was told of parameter servers (--strategy or LOCKSTEP_STRATEGY), which programs in Python "
+            "do not use; leave them out, or train the model with lockstep train"
         )
 
 

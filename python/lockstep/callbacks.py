@@ -17,7 +17,7 @@ from lockstep._data import feed
 from lockstep._native import DataError, UsageError
 from lockstep._optimizer import progress
 from lockstep._state import assign, average_differing, broadcast_variables, to_array, to_json, variables_of
-from lockstep._world import group, is_chief, rank, size
+from lockstep._world import group, is_chief, note_broadcast_weights, rank, size
 
 __all__ = ["AverageMetrics", "BackupAndRestore", "ModelCheckpoint"]
 
@@ -217,6 +217,7 @@ class BackupAndRestore(AverageMetrics):
             raise DataError(
                 f"the backup in {self.backup_dir} is of another model: {error}; remove it to start anew"
             ) from error
+        note_broadcast_weights()
         if backup.fit > self._fit:  # an earlier fit of this program, which had ended
             model._initial_epoch = sys.maxsize
             return

@@ -28,6 +28,10 @@ class ServePageTest(ServerTest):
         best = "const row = document.querySelector('tr.best'); return row ? row.cells[0].textContent : ''"
         self.assertTrue(eventually(lambda: browser.run(best) == "1"), browser.run(best))
         self.assertEqual(browser.run("return document.querySelectorAll('#classes tr').length"), 10)
+        self.assert_shows(browser, "[0.25]", ["1 25.0 %"])  # a sigmoid
+        self.assert_shows(browser, "[0.9, 0.8]", ["0 90.0 %", "1 80.0 %"])  # several of them
+        self.assert_shows(browser, "[0, Math.log(3)]", ["0 25.0 %", "1 75.0 %"])  # logits
+        self.assert_shows(browser, "[-Math.log(3)]", ["1 25.0 %"])
         picture = browser.screenshot()
         self.assertGreater(len(picture), 5000)
         browser.run("document.getElementById('clear').click()")
@@ -36,6 +40,12 @@ class ServePageTest(ServerTest):
         time.sleep(0.01)  # versions are milliseconds
         self.served(self.model / "model.h5")
         self.assertTrue(eventually(lambda: browser.run("return model.version") != version), "the page shows the new model")
+
+    def assert_shows(self, browser: Browser, outputs: str, rows: list[str]) -> None:
+        """For outputs of a model, each class and its probability."""
+        texts = "row => row.cells[0].textContent + ' ' + row.cells[1].textContent"
+        shown = browser.run(f"show({outputs}); return [...document.querySelectorAll('#classes tr')].map({texts})")
+        self.assertEqual(shown, rows)
 
     def run_digits(self, epochs: int) -> None:
         command = [program("keras_mnist"), "--model-dir", str(self.model), "--epochs", str(epochs), "--learning-rate", "0.1"]

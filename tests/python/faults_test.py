@@ -80,6 +80,13 @@ class MistakesTest(JobTest):
     def test_an_optimizer_that_is_not_distributed(self) -> None:
         self.refused(USAGE, "lockstep.DistributedOptimizer", mistake="not_distributed")
 
+    def test_weights_that_nobody_broadcast_are_told_of(self) -> None:
+        """Each worker would train a model of its own."""
+        warning = "Lockstep: warning: each worker begins with weights of its own"
+        self.refused(0, warning, mistake="own_weights")
+        ended = self.assert_succeeds(run_job("jax", 2, "mistakes.py", "broadcast_weights"))
+        self.assertNotIn(warning, ended.errors)
+
     def test_a_rank_raises(self) -> None:
         self.refused(USAGE, "a column that is not there", "exit code 64", mistake="rank_raises")
 

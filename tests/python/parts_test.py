@@ -289,6 +289,10 @@ class RefusalsTest(unittest.TestCase):
             ({"LOCKSTEP_CONTROL_FD": "77"}, smaller + "LOCKSTEP_CONTROL_FD='77'"),
             ({"LOCKSTEP_CONTROL_FD": "", "PMI_RANK": ""}, "launch\n"),
             ({"PMI_RANK": "0", "TF_CONFIG": ""}, "1\n"),
+            (
+                {"LOCKSTEP_CONTROL_FD": "77", "LOCKSTEP_STRATEGY": "parameter-server", "TF_CONFIG": ""},
+                "lockstep launch was told of parameter servers",
+            ),
         ):
             environment = os.environ | {"TF_CONFIG": config} | variables
             command = [sys.executable, "-c", code]

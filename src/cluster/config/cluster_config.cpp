@@ -51,6 +51,8 @@ void read_range(TaskTable& table, const std::string& type, const json& range, st
   }
   const auto count = range.find("count");
   if (count == range.end()) refuse(fmt::format("'s {} has an address but no count; add the number of tasks", type));
+  if (!count->is_number_integer() && !count->is_string())  // an index may be 1.0 or true, as Python's int() takes them
+    refuse(fmt::format("'s {}.count is {}, but must be a whole number", type, describe_json(*count)));
   const int tasks = read_task_index(*count, fmt::format("CLUSTER_CONFIG's {}.count", type));
   table.require_room_for(static_cast<std::size_t>(tasks), type);
   for (int i = 0; i < tasks; ++i) {

@@ -185,7 +185,7 @@ std::optional<Progress> TrainerProcess::take_report() {
   std::array<char, max_error_bytes + 64> bytes{};  // the largest message is an error
   for (int left = max_reports_at_once; control_ && left > 0; --left) {
     auto [count, sender, file] = receive_message(control_.descriptor(), bytes);
-    if (count == 1) {  // of send_file()
+    if (count == 1 && bytes.front() == no_message) {  // of send_file()
       if (file.valid() && kept_files_.add(std::move(file))) continue;
       log_warning(
           "the launcher cannot keep the lock of a directory, since it has too few file descriptors (ulimit -n); if the "

@@ -59,7 +59,7 @@ std::vector<FileDescriptor> inherited_files() {
 }
 
 bool send_file(int socket, const FileDescriptor& file) noexcept {
-  char byte = 0;
+  char byte = no_message;
   iovec data{&byte, sizeof byte};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
   msghdr header{};

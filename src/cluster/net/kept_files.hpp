@@ -42,8 +42,10 @@ class KeptFiles {
 /// Duplicates of those that this process has inherited, oldest first.
 [[nodiscard]] std::vector<FileDescriptor> inherited_files();
 
-/// Sends a duplicate of the descriptor in a message of one byte, which is no report. Returns false and sets errno if
-/// the message cannot be sent.
+/// The byte that send_file() sends: no report begins with it.
+inline constexpr char no_message = 0;
+
+/// Sends a duplicate of the descriptor with the byte no_message. Returns false and sets errno if it cannot be sent.
 [[nodiscard]] bool send_file(int socket, const FileDescriptor& file) noexcept;
 
 struct ReceivedMessage {

@@ -170,8 +170,15 @@ std::string TaskLinks::describe_missing() const {
 void TaskLinks::listen() {
   const auto member = [](const PeerInfo& who) { return static_cast<std::size_t>(who.member) - 1; };
   const Credentials& own = credentials_[own_ - workers()];
+  const std::uint16_t port = task(own_).address.port;
+  if (!options_.token.is_set()) {
+    log_warning(
+        fmt::format("no job token is set: anyone who reaches port {} can join this job; set LOCKSTEP_JOB_TOKEN to the "
+                    "same secret in all tasks",
+                    port));
+  }
   listener_ = std::make_unique<PeerListener>(
-      listen_on(task(own_).address.port), own, links_.size(), options_.handshake_timeout,
+      listen_on(port), own, links_.size(), options_.handshake_timeout,
       [this, member](const PeerInfo& who) {
         const std::size_t other = member(who);
         if (!accepts(other)) return task(own_).name() + " takes no connections of " + task(other).name();

@@ -18,11 +18,14 @@ if mistake == "rank_raises":
     lockstep.barrier()
 if mistake == "disagree":
     lockstep.barrier() if lockstep.rank() == 0 else lockstep.allgather_object(1)
-if mistake == "not_distributed":
+if mistake in ("not_distributed", "own_weights", "broadcast_weights"):
     import keras
 
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    model.fit(np.zeros((4, 2)), np.zeros(4), verbose=0, callbacks=[lockstep.callbacks.AverageMetrics()])
+    model.compile("sgd" if mistake == "not_distributed" else lockstep.DistributedOptimizer("sgd"), "mse")
+    if mistake == "broadcast_weights":
+        lockstep.broadcast(model)
+    averages = [lockstep.callbacks.AverageMetrics()] if mistake == "not_distributed" else []
+    model.fit(np.zeros((4, 2)), np.zeros(4), verbose=0, callbacks=averages)
 if mistake == "ends_early" and lockstep.rank() == 0:
     lockstep.allreduce(np.zeros(3))

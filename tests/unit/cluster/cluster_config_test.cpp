@@ -122,6 +122,8 @@ TEST_CASE("mistakes in CLUSTER_CONFIG are named") {
            {R"({"worker": {"address": "w-{}:1"}})", "w", "no count"},
            {R"({"worker": {"adress": "w-{}:1", "count": 2}})", "w", "CLUSTER_CONFIG's worker.address is"},
            {R"({"worker": {"address": "w-{}:1", "count": -1}})", "w", "worker.count is -1"},
+           {R"({"worker": {"address": "w-{}:1", "count": 1.9}})", "w", "worker.count is 1.9, but must be"},
+           {R"({"worker": {"address": "w-{}:1", "count": true}})", "w", "worker.count is true"},
            {R"({"worker": {"address": "w-{}:1", "count": 100001}})", "w", "the limit is 100000"},
            {R"({"worker": {"address": "w-{}:0", "count": 1}})", "w", "CLUSTER_CONFIG's worker[0]"},
            {"[1]", "a", "CLUSTER_CONFIG is a list"},
