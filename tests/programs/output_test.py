@@ -11,7 +11,8 @@ import termios
 
 from support import USAGE, Ended, ProgramTest, Running, clean_environment
 
-BUSY_CORES = re.compile(r"warning: this worker's threads waited \d+ % .*\n")  # of what else the machine does
+# Of what else the machine does, by any rank.
+BUSY_CORES = re.compile(r"(\[rank \d+\] )?warning: this worker's threads waited \d+ % .*\n")
 EPOCH_LINE = re.compile(r"^\d+/\d+ - \d+s - .*accuracy: .* - loss: ", re.MULTILINE)
 
 
