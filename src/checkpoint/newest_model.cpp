@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,14 +24,18 @@ namespace lockstep {
 
 namespace {
 
+/// Since 1970. A time before 1970 counts as 1970: as a number without a sign it would be the latest.
+std::uint64_t milliseconds_of(const timespec& time) {
+  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(time.tv_sec, 0));
+  return seconds * 1000 + static_cast<std::uint64_t>(time.tv_nsec) / 1'000'000;
+}
+
 std::optional<ModelVersion> version_of(const fs::path& file) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  // A file that is dated before 1970 counts as one of 1970: as a number without a sign it would be the newest for ever.
-  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(status.st_mtim.tv_sec, 0));
-  const auto nanoseconds = static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+  // A file that is dated in the future would hide each later one. Its last change (ctime) cannot be set.
   return ModelVersion{.file = file,
-                      .time_ms = seconds * 1000 + nanoseconds / 1'000'000,
+                      .time_ms = std::min(milliseconds_of(status.st_mtim), milliseconds_of(status.st_ctim)),
                       .inode = status.st_ino,
                       .bytes = static_cast<std::uint64_t>(status.st_size)};
 }

@@ -11,7 +11,9 @@ namespace lockstep {
 /// A file as it was at one time.
 struct ModelVersion {
   std::filesystem::path file;
-  std::uint64_t time_ms = 0;  ///< of its last change, since 1970: the version's number
+  /// The version's number: the earlier of its mtime and its ctime, since 1970. A file that is dated in the future is as
+  /// new as its last change; a copy that keeps its old time stays old.
+  std::uint64_t time_ms = 0;
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
   friend bool operator==(const ModelVersion&, const ModelVersion&) = default;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -164,4 +165,20 @@ TEST_CASE("the newest whole model of a directory is found") {
   write(folder / "old.h5", 10s);
   CHECK(newest_model(folder)->file == folder / "old.h5");
   CHECK(newest_model(folder / "old.h5") != before);
+}
+
+TEST_CASE("a model that is dated in the future does not hide a later one") {
+  const ScratchDirectory scratch;
+  const std::filesystem::path ahead = scratch.path() / "ahead.h5";
+  const std::filesystem::path later = scratch.path() / "later.h5";
+  write(ahead, -24h);
+  std::this_thread::sleep_for(50ms);  // longer than a tick of the clock that dates files
+  write(later, 0s);
+  CHECK(newest_model(scratch.path())->file == later);
+  write(later, 1h);  // a copy that keeps its old time
+  CHECK(newest_model(scratch.path())->file == ahead);
+  std::filesystem::rename(ahead, scratch.path() / "fit-1-step-0000000700.h5");
+  std::this_thread::sleep_for(50ms);
+  write(scratch.path() / "fit-1-step-0000000800.h5", 0s);
+  CHECK(newest_backup(scratch.path())->file == scratch.path() / "fit-1-step-0000000800.h5");
 }
