@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import resource
 import shutil
@@ -72,7 +73,7 @@ class ServeTest(ServerTest):
         self.assertTrue(eventually(lambda: get(port, "/healthz")[0] == 200))
         before = ask(port, picture)
         (folder / "model.h5").write_bytes(second.read_bytes()[:5000])
-        self.assertTrue(eventually(lambda: "the model before it is still served" in get(port, "/healthz")[1]))
+        self.assertTrue(eventually(lambda: "in service: " in get(port, "/healthz")[1]))
         self.assertIn("model.h5", get(port, "/healthz")[1])
         self.assertEqual((get(port, "/healthz")[0], ask(port, picture)), (200, before))
         shutil.copy(second, folder / "model.h5")
@@ -80,7 +81,7 @@ class ServeTest(ServerTest):
         after = ask(port, picture)
         self.assertEqual(after[0], 200)
         self.assertNotEqual(before, after)
-        self.assertEqual(server.stderr.count("still served"), 1, server.stderr)
+        self.assertEqual(server.stderr.count("in service: "), 1, server.stderr)
         self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
         (folder / "model.h5").rename(folder / "away")  # comes back as it was
         self.assertTrue(eventually(lambda: "holds no model yet" in get(port, "/healthz")[1]))
@@ -88,6 +89,44 @@ class ServeTest(ServerTest):
         (folder / "away").rename(folder / "model.h5")
         self.assertTrue(eventually(lambda: get(port, "/healthz") == (200, "ok\n")))
         self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
+
+    def test_beside_damaged_newer_files_a_server_starts_with_the_newest_that_it_can_serve(self) -> None:
+        whole = self.trained("first.h5").read_bytes()
+        picture = {"instances": rows(data_files.digits(1, 5)[0])}
+
+        def put(file: Path, content: bytes, age: float) -> None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            (file.parent / ".part").write_bytes(content)
+            os.utime(file.parent / ".part", (time.time() - age,) * 2)
+            (file.parent / ".part").rename(file)
+
+        for names in (("a.h5", "b.h5", "c.h5"), ("1/m.h5", "2/m.h5", "3/m.h5")):
+            folder = self.scratch / f"beside-{names[0][0]}"
+            old, middle, new = (folder / name for name in names)
+            put(old, whole, 30)
+            put(middle, whole[:5000], 20)
+            put(new, whole[:5000], 10)
+            server, port = self.serve("--model", folder)
+            code, health = get(port, "/healthz")
+            self.assertEqual(code, 200, health)
+            self.assertRegex(health, f"{new}.*; in service: {old} of version")
+            self.assertEqual(ask(port, picture)[0], 200)
+
+            def loads(port: int = port) -> tuple[float, float]:
+                found = metrics(port)
+                return found["lockstep_serve_model_loads_total"], found["lockstep_serve_model_load_failures_total"]
+
+            self.assertEqual(loads(), (1, 2))
+            put(middle, whole, 15)  # healthy now, and older than the newest
+            self.assertTrue(eventually(lambda loads=loads: loads() == (2, 2)), loads())
+            self.assertIn(f"; in service: {middle} of version", get(port, "/healthz")[1])
+            middle.unlink()  # stays in service: the one before it is older
+            put(new, b"other damage", 0)
+            self.assertTrue(eventually(lambda loads=loads: loads() == (2, 3)), loads())
+            new.unlink()
+            self.assertTrue(eventually(lambda port=port: get(port, "/healthz") == (200, "ok\n")))
+            self.assertEqual(loads(), (3, 3))
+            self.assertEqual(server.stderr.count("; in service: "), 3, server.stderr)
 
     def test_no_request_fails_while_models_are_replaced(self) -> None:
         models = [self.trained("first.h5"), self.trained("second.h5", "--seed", 7)]

@@ -167,6 +167,26 @@ TEST_CASE("the newest whole model of a directory is found") {
   CHECK(newest_model(folder / "old.h5") != before);
 }
 
+TEST_CASE("the models of a path are listed from the newest to the oldest") {
+  const ScratchDirectory scratch;
+  const auto files_of = [](const std::filesystem::path& path) {
+    std::vector<std::string> files;
+    for (const ModelVersion& model : models_of(path)) files.push_back(relative(model.file, path).string());
+    return files;
+  };
+  for (const char* version : {"2", "9", "10"}) std::filesystem::create_directory(scratch.path() / version);
+  CHECK(files_of(scratch.path()).empty());
+  write(scratch.path() / "2" / "model.h5", 1s);
+  write(scratch.path() / "9" / "a.h5", 30s);
+  write(scratch.path() / "9" / "b.h5", 20s);
+  write(scratch.path() / "10" / "model.h5", 60s);
+  CHECK(files_of(scratch.path()) == std::vector<std::string>{"10/model.h5", "9/b.h5", "9/a.h5", "2/model.h5"});
+  write(scratch.path() / "old.h5", 60s);
+  write(scratch.path() / "new.keras", 30s);
+  CHECK(files_of(scratch.path()) == std::vector<std::string>{"new.keras", "old.h5"});
+  CHECK(models_of(scratch.path() / "old.h5").size() == 1);
+}
+
 TEST_CASE("a model that is dated in the future does not hide a later one") {
   const ScratchDirectory scratch;
   const std::filesystem::path ahead = scratch.path() / "ahead.h5";
