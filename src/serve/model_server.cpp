@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -96,16 +97,13 @@ class ModelInService {
     std::size_t examples = 0;
     for (const WaitingRequest& each : requests) examples += each.request.examples;
     metrics_.count_batch(examples);
-    Prediction all;
+    ExampleValues outputs;
     try {
-      all.outputs = outputs_of(*model_, requests, examples, served->signature);
+      outputs = outputs_of(*model_, requests, examples, served->signature);
     } catch (const DataError& error) {
-      if (requests.size() > 1) {
-        for (WaitingRequest& each : requests) predict_alone(std::move(each));
-      } else {
-        requests.front().complete({.code = 400, .error = error.what()});
-      }
-      return;
+      return predict_each_alone(std::move(requests), {.code = 400, .error = error.what()});
+    } catch (const std::bad_alloc&) {
+      return predict_each_alone(std::move(requests), {.code = 503, .error = std::string(out_of_memory)});
     } catch (const std::exception& error) {
       log_warning(error.what());
       for (const WaitingRequest& each : requests) each.complete({.code = 500, .error = error.what()});
@@ -113,14 +111,8 @@ class ModelInService {
     }
     std::size_t begin = 0;
     for (const WaitingRequest& each : requests) {
-      Prediction own{.signature = served->signature};
-      for (std::size_t i = 0; i < all.outputs.size(); ++i) {
-        const auto elements = static_cast<std::size_t>(served->signature.outputs[i].shape.elements());
-        const auto first = all.outputs[i].begin() + static_cast<std::ptrdiff_t>(begin * elements);
-        own.outputs.emplace_back(first, first + static_cast<std::ptrdiff_t>(each.request.examples * elements));
-      }
+      each.complete(prediction_in(outputs, served->signature, begin, each.request.examples));
       begin += each.request.examples;
-      each.complete(own);
     }
   }
 
@@ -196,10 +188,28 @@ class ModelInService {
     shared_.set(std::move(state));
   }
 
-  void predict_alone(WaitingRequest request) {
-    std::vector<WaitingRequest> alone;
-    alone.push_back(std::move(request));
-    predict(std::move(alone));
+  /// After requests failed together, so that only those fail that must. `failure`: of a request that was alone already.
+  void predict_each_alone(std::vector<WaitingRequest> requests, const Prediction& failure) {
+    if (requests.size() == 1) return requests.front().complete(failure);
+    for (WaitingRequest& each : requests) {
+      std::vector<WaitingRequest> alone;
+      alone.push_back(std::move(each));
+      predict(std::move(alone));
+    }
+  }
+
+  /// Some examples of a batch's outputs.
+  static Prediction prediction_in(const ExampleValues& outputs, const ModelSignature& signature, std::size_t begin,
+                                  std::size_t examples) try {
+    Prediction prediction{.signature = signature};
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto elements = static_cast<std::size_t>(signature.outputs[i].shape.elements());
+      const auto first = outputs[i].begin() + static_cast<std::ptrdiff_t>(begin * elements);
+      prediction.outputs.emplace_back(first, first + static_cast<std::ptrdiff_t>(examples * elements));
+    }
+    return prediction;
+  } catch (const std::bad_alloc&) {
+    return {.code = 503, .error = std::string(out_of_memory)};
   }
 
   /// A training writes its record after its model.
@@ -305,7 +315,7 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
   SharedState shared;
   ServingMetrics metrics;
   PredictionQueue queue(options.max_waiting);
-  ServingApi api(options.name, shared, queue, metrics, options.max_rate);
+  ServingApi api(options.name, shared, queue, metrics, options.max_rate, options.http.max_body_bytes);
   ModelInService model(strategy, options, read_facts, shared, metrics);
   model.load_first();
   HttpServer server(

@@ -301,6 +301,28 @@ class ServeTest(ServerTest):
         self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="memory"}'], 30)
         self.assertLessEqual(metrics(port)["lockstep_serve_received_bytes"], 64 << 20)
 
+    def test_a_request_that_needs_too_much_memory_fails_alone(self) -> None:
+        self.plain.write_text(description(("Flatten", {}), ("Dense", {"units": 1}), ("Dense", {"units": 20_000})))
+        model = self.trained("wide.h5")
+        picture = json.dumps([[0] * 28] * 28, separators=(",", ":"))
+
+        def body(examples: int) -> str:
+            return '{"instances":[' + ",".join([picture] * examples) + "]}"
+
+        _, port = self.serve("--model", model)
+        code, reply = ask(port, body(300))
+        self.assertEqual(code, 413)
+        self.assertIn("for 300 examples have 6000000 numbers, more than 4194304,", reply["error"])
+        self.assertEqual(ask(port, body(200))[0], 200)
+        server, port = self.serve("--model", model, "--max-body", 1024, under=["prlimit", f"--as={3 << 30}"])
+        for large in (body(13_000), '{"instances":[' + "0," * 50_000_000 + "0]}"):  # 1 GB of predictions; a long body
+            code, reply = ask(port, large)
+            self.assertEqual(code, 503, reply)
+            self.assertIn("too little memory for this request", reply["error"])
+            self.assertEqual(get(port, "/healthz"), (200, "ok\n"))
+            self.assertEqual(ask(port, body(1))[0], 200)
+        self.assertNotIn("--global-batch-size", server.stderr)
+
     def test_a_client_has_so_many_requests_per_second(self) -> None:
         _, port = self.serve("--model", self.trained("first.h5"), "--max-rate", 0.001)
         body = {"instances": rows(data_files.digits(1, 5)[0])}

@@ -8,15 +8,37 @@
 #include <nlohmann/json.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
+
+namespace {
+
+thread_local std::size_t max_allocation = std::numeric_limits<std::size_t>::max();  // bytes that operator new gives
+
+}  // namespace
+
+// Replaces every form that Catch2 and the library use, so that memory is freed by the allocator that returned it. Not
+// inlined, because GCC warns about free() of memory from new.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return size > max_allocation ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (void* memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept { std::free(memory); }
 
 using namespace lockstep;
 using namespace lockstep::testing;
@@ -28,7 +50,7 @@ struct Server {
   SharedState state;
   PredictionQueue queue{4};
   ServingMetrics metrics;
-  ServingApi api{"digits", state, queue, metrics};
+  ServingApi api{"digits", state, queue, metrics, 0, 12};  // predictions of at most 3 numbers
   std::optional<RestReply> answered = {};
 
   void serve_model() {
@@ -111,6 +133,38 @@ TEST_CASE("a prediction waits in the queue, is answered once, and counted") {
     CAPTURE(line);
     CHECK(metrics.find(line) != std::string::npos);
   }
+}
+
+TEST_CASE("a request of too many predictions is refused before it waits") {
+  Server server;
+  server.serve_model();
+  const std::optional<RestReply> reply =
+      server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2], [1, 2], [1, 2]]})");
+  REQUIRE(reply);
+  CHECK(reply->code == 413);
+  CHECK(
+      reply->body ==
+      "{\"error\":\"the predictions for 4 examples have 4 numbers, more than 3, a quarter of the bytes of --max-body; "
+      "send fewer examples in a request, or raise --max-body\"}\n");
+  CHECK(server.queue.size() == 0);
+  CHECK(!server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2], [1, 2]]})"));
+}
+
+TEST_CASE("a reply that does not fit into memory becomes a 503") {
+  Server server;
+  server.serve_model();
+  CHECK(!server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2]]})"));
+  std::vector<WaitingRequest> taken = server.queue.take(8, 0us, 0ms);
+  REQUIRE(taken.size() == 1);
+  const Prediction made{.outputs = {std::vector<float>(10'000, 0.5F)},
+                        .signature = {.inputs = {{"in", {2}}}, .outputs = {{"out", {10'000}}}}};
+  max_allocation = 10'000;
+  taken.front().complete(made);
+  max_allocation = std::numeric_limits<std::size_t>::max();
+  REQUIRE(server.answered);
+  CHECK(server.answered->code == 503);
+  CHECK(server.answered->body.find("too little memory") != std::string::npos);
+  CHECK(server.ask("GET", "/metrics")->body.find("requests_total{code=\"503\"} 1\n") != std::string::npos);
 }
 
 TEST_CASE("a request that comes after the queue has stopped is told so") {
