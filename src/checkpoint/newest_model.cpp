@@ -10,11 +10,16 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
+#include <functional>
+#include <iterator>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <system_error>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -23,14 +28,18 @@ namespace lockstep {
 
 namespace {
 
+/// Since 1970. A time before 1970 counts as 1970: as a number without a sign it would be the latest.
+std::uint64_t milliseconds_of(const timespec& time) {
+  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(time.tv_sec, 0));
+  return seconds * 1000 + static_cast<std::uint64_t>(time.tv_nsec) / 1'000'000;
+}
+
 std::optional<ModelVersion> version_of(const fs::path& file) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  // A file that is dated before 1970 counts as one of 1970: as a number without a sign it would be the newest for ever.
-  const auto seconds = static_cast<std::uint64_t>(std::max<std::int64_t>(status.st_mtim.tv_sec, 0));
-  const auto nanoseconds = static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+  // A file that is dated in the future would hide each later one. Its last change (ctime) cannot be set.
   return ModelVersion{.file = file,
-                      .time_ms = seconds * 1000 + nanoseconds / 1'000'000,
+                      .time_ms = std::min(milliseconds_of(status.st_mtim), milliseconds_of(status.st_ctim)),
                       .inode = status.st_ino,
                       .bytes = static_cast<std::uint64_t>(status.st_size)};
 }
@@ -48,16 +57,21 @@ fs::directory_iterator open_directory(const fs::path& directory) {
   return entries;
 }
 
+/// The newest first.
 template <typename Predicate>
-std::optional<ModelVersion> newest_in(const fs::path& directory, const Predicate& is_wanted) {
-  std::optional<ModelVersion> newest;
+std::vector<ModelVersion> files_in(const fs::path& directory, const Predicate& is_wanted) {
+  std::vector<ModelVersion> found;
   for (const fs::directory_entry& entry : open_directory(directory)) {
     if (!is_wanted(entry.path())) continue;
-    const std::optional<ModelVersion> found = version_of(entry.path());
-    const auto age = [](const ModelVersion& version) { return std::tie(version.time_ms, version.file); };
-    if (found && (!newest || age(*newest) < age(*found))) newest = found;
+    if (std::optional<ModelVersion> version = version_of(entry.path())) found.push_back(std::move(*version));
   }
-  return newest;
+  const auto age = [](const ModelVersion& version) { return std::tie(version.time_ms, version.file); };
+  std::ranges::sort(found, std::ranges::greater(), age);
+  return found;
+}
+
+std::optional<ModelVersion> first_of(const std::vector<ModelVersion>& versions) {
+  return versions.empty() ? std::nullopt : std::optional(versions.front());
 }
 
 }  // namespace
@@ -76,20 +90,25 @@ std::vector<NumberedDirectory> numbered_directories(const fs::path& directory) {
   return found;
 }
 
-std::optional<ModelVersion> newest_model(const fs::path& path) {
+std::vector<ModelVersion> models_of(const fs::path& path) {
+  std::vector<ModelVersion> found;
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    std::optional<ModelVersion> newest = newest_in(path, is_whole_model);
-    if (newest) return newest;
-    const std::vector<NumberedDirectory> versions = numbered_directories(path);
-    for (auto version = versions.rbegin(); version != versions.rend() && !newest; ++version)
-      newest = newest_in(version->path, is_whole_model);
-    return newest;
+    found = files_in(path, is_whole_model);
+    if (!found.empty()) return found;
+    for (const NumberedDirectory& version : numbered_directories(path) | std::views::reverse)
+      std::ranges::move(files_in(version.path, is_whole_model), std::back_inserter(found));
+    return found;
   }
   if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
-  return version_of(path);
+  if (std::optional<ModelVersion> version = version_of(path)) found.push_back(std::move(*version));
+  return found;
 }
 
-std::optional<ModelVersion> newest_backup(const fs::path& directory) { return newest_in(directory, is_backup_name); }
+std::optional<ModelVersion> newest_model(const fs::path& path) { return first_of(models_of(path)); }
+
+std::optional<ModelVersion> newest_backup(const fs::path& directory) {
+  return first_of(files_in(directory, is_backup_name));
+}
 
 }  // namespace lockstep

@@ -11,15 +11,20 @@ namespace lockstep {
 /// A file as it was at one time.
 struct ModelVersion {
   std::filesystem::path file;
-  std::uint64_t time_ms = 0;  ///< of its last change, since 1970: the version's number
+  /// The version's number: the earlier of its mtime and its ctime, since 1970. A file that is dated in the future is as
+  /// new as its last change; a copy that keeps its old time stays old.
+  std::uint64_t time_ms = 0;
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
   friend bool operator==(const ModelVersion&, const ModelVersion&) = default;
 };
 
-/// The newest .keras, .h5 or .hdf5 file in a directory that is neither weights alone nor a backup, or else the newest
-/// in the highest of its numbered directories that has one; or the file, if `path` is one. None if there is none yet.
-/// Throws IoError if the path cannot be read.
+/// The .keras, .h5 and .hdf5 files in a directory that are neither weights alone nor backups, the newest first. If it
+/// has none: those in its numbered directories, the highest number first. If `path` is a file: that file. Reads no
+/// file. Throws IoError if the path cannot be read.
+[[nodiscard]] std::vector<ModelVersion> models_of(const std::filesystem::path& path);
+
+/// The first of models_of(); none if there is none yet.
 [[nodiscard]] std::optional<ModelVersion> newest_model(const std::filesystem::path& path);
 
 /// A directory whose name is a number, as those of exported versions.

@@ -89,7 +89,7 @@ std::vector<ProgramOption> serve_options(ServeSettings& settings) {
        .set = [&options](const OptionValue& given) { options.max_waiting = read_whole<std::size_t>(given, 1); }},
       {.name = "max-body",
        .metavar = "MIB",
-       .help = "of a request, in MiB; larger ones get a 413",
+       .help = "of a request, in MiB; larger ones get a 413, as do\npredictions of more numbers than a quarter of it",
        .shown_default = "16",
        .set =
            [&options](const OptionValue& given) {

@@ -28,6 +28,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -109,11 +111,14 @@ int descriptor_of(evhttp_connection* connection) {
 std::string_view body_of(evhttp_request* request) {
   evbuffer* const buffer = evhttp_request_get_input_buffer(request);
   const std::size_t bytes = evbuffer_get_length(buffer);
-  return bytes == 0 ? std::string_view()
-                    : std::string_view(reinterpret_cast<const char*>(evbuffer_pullup(buffer, -1)), bytes);
+  if (bytes == 0) return {};
+  const auto* const body = reinterpret_cast<const char*>(evbuffer_pullup(buffer, -1));
+  if (body == nullptr) throw std::bad_alloc();
+  return {body, bytes};
 }
 
 void send(evhttp_request* request, const RestReply& reply) {
+  int code = reply.code;
   evkeyvalq* const headers = evhttp_request_get_output_headers(request);
   evhttp_add_header(headers, "Content-Type", reply.type.c_str());
   evhttp_add_header(headers, "Cache-Control", "no-store");
@@ -122,10 +127,10 @@ void send(evhttp_request* request, const RestReply& reply) {
   const Owned<evbuffer, evbuffer_free> body(require(evbuffer_new(), "evbuffer_new"));
   if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD) {
     evhttp_add_header(headers, "Content-Length", std::to_string(reply.body.size()).c_str());
-  } else {
-    evbuffer_add(body.get(), reply.body.data(), reply.body.size());
+  } else if (evbuffer_add(body.get(), reply.body.data(), reply.body.size()) != 0) {
+    code = 503;  // out of memory
   }
-  evhttp_send_reply(request, reply.code, nullptr, body.get());
+  evhttp_send_reply(request, code, nullptr, body.get());
 }
 
 }  // namespace
@@ -267,9 +272,14 @@ struct HttpServer::State {
       }
       box->notify();
     };
-    const std::optional<RestReply> reply = handler(
-        {method_of(request), path == nullptr ? "" : path, body_of(request), client_of(connection), &connections},
-        answer);
+    std::optional<RestReply> reply;
+    try {
+      reply = handler(
+          {method_of(request), path == nullptr ? "" : path, body_of(request), client_of(connection), &connections},
+          answer);
+    } catch (const std::bad_alloc&) {
+      reply = refusal(503, "the server is out of memory; try again later");
+    }
     if (reply) finish(number, *reply);
   }
 

@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,8 +63,8 @@ class ModelInService {
                  SharedState& shared, ServingMetrics& metrics)
       : strategy_(strategy), options_(options), read_facts_(read_facts), shared_(shared), metrics_(metrics) {}
 
-  /// Loads the first model if there is one. Throws if the path names a file that cannot be served as it is: unlike in a
-  /// directory, no other file can take its place.
+  /// Loads the newest model that can be served if there is one. Throws if the path names a file that cannot be served
+  /// as it is: unlike in a directory, no other file can take its place.
   void load_first() {
     try {
       load_newer();
@@ -96,16 +97,13 @@ class ModelInService {
     std::size_t examples = 0;
     for (const WaitingRequest& each : requests) examples += each.request.examples;
     metrics_.count_batch(examples);
-    Prediction all;
+    ExampleValues outputs;
     try {
-      all.outputs = outputs_of(*model_, requests, examples, served->signature);
+      outputs = outputs_of(*model_, requests, examples, served->signature);
     } catch (const DataError& error) {
-      if (requests.size() > 1) {
-        for (WaitingRequest& each : requests) predict_alone(std::move(each));
-      } else {
-        requests.front().complete({.code = 400, .error = error.what()});
-      }
-      return;
+      return predict_each_alone(std::move(requests), {.code = 400, .error = error.what()});
+    } catch (const std::bad_alloc&) {
+      return predict_each_alone(std::move(requests), {.code = 503, .error = std::string(out_of_memory)});
     } catch (const std::exception& error) {
       log_warning(error.what());
       for (const WaitingRequest& each : requests) each.complete({.code = 500, .error = error.what()});
@@ -113,51 +111,105 @@ class ModelInService {
     }
     std::size_t begin = 0;
     for (const WaitingRequest& each : requests) {
-      Prediction own{.signature = served->signature};
-      for (std::size_t i = 0; i < all.outputs.size(); ++i) {
-        const auto elements = static_cast<std::size_t>(served->signature.outputs[i].shape.elements());
-        const auto first = all.outputs[i].begin() + static_cast<std::ptrdiff_t>(begin * elements);
-        own.outputs.emplace_back(first, first + static_cast<std::ptrdiff_t>(each.request.examples * elements));
-      }
+      each.complete(prediction_in(outputs, served->signature, begin, each.request.examples));
       begin += each.request.examples;
-      each.complete(own);
     }
   }
 
  private:
+  /// A file that cannot be served, until it changes.
+  struct Failure {
+    ModelVersion version;
+    std::exception_ptr error;
+  };
+
+  [[nodiscard]] bool has_failed(const ModelVersion& version) const {
+    return std::ranges::find(failures_, version, &Failure::version) != failures_.end();
+  }
+
+  /// Loads the newest model that can be served, unless it is in service. Throws the newest file's error if that file
+  /// cannot be served.
   void load_newer() {
-    ServedState state = shared_.get();
-    const std::optional<ModelVersion> newest = newest_model(options_.model);
-    const bool is_known = newest == seen_ && (newest || !state.problem.empty());
-    if (is_known && monotonic_seconds() < retry_at_) {
-      if (state.model && state.model->version == newest) refresh_facts(state);
+    const std::vector<ModelVersion> models = models_of(options_.model);
+    const auto is_there = [&models](const ModelVersion& version) {
+      return std::ranges::find(models, version) != models.end();
+    };
+    if (models == seen_ && monotonic_seconds() < retry_at_) {
+      if (ServedState state = shared_.get(); state.model && is_there(state.model->version)) refresh_facts(state);
       return;
     }
-    seen_ = newest;
+    seen_ = models;
     retry_at_ = std::numeric_limits<double>::infinity();
-    if (!newest) throw IoError(no_model_yet(options_.model));
-    load(*newest, state);
+    if (models.empty()) throw IoError(no_model_yet(options_.model));
+    std::erase_if(failures_, [&is_there](const Failure& failure) { return !is_there(failure.version); });
+    for (const ModelVersion& version : models) {
+      if (has_failed(version)) continue;
+      const std::shared_ptr<const ServedModel> served = shared_.get().model;
+      // An older file replaces the model in service only if it is the newest file now.
+      if (served && version != models.front() && version.time_ms <= served->version.time_ms) break;
+      if ((served && version == served->version) || try_to_load(version)) break;
+    }
+    if (has_failed(models.front()))
+      std::rethrow_exception(std::ranges::find(failures_, models.front(), &Failure::version)->error);
+    ServedState state = shared_.get();
     state.problem.clear();
-    log_info(fmt::format("serving {} of version {}", newest->file.string(), newest->time_ms));
     shared_.set(std::move(state));
   }
 
-  /// Tells why there is no newer model.
+  /// Returns false if the file cannot be served until it changes. Throws the error if it may pass.
+  bool try_to_load(const ModelVersion& version) {
+    strategy_.report_busy();
+    ServedState state = shared_.get();
+    try {
+      load(version, state);
+    } catch (const std::exception& error) {
+      metrics_.count_load(false);
+      if (!is_lasting(error)) throw;
+      failures_.push_back({version, std::current_exception()});
+      return false;
+    }
+    log_info(fmt::format("serving {} of version {}", version.file.string(), version.time_ms));
+    shared_.set(std::move(state));
+    return true;
+  }
+
+  /// Tells why the newest model is not in service, and which one is.
   void keep_serving(const std::exception& error) {
     ServedState state = shared_.get();
     if (!is_lasting(error)) retry_at_ = monotonic_seconds() + retry_interval_s;
-    const std::string problem = error.what() + std::string(state.model ? "; the model before it is still served" : "");
+    std::string problem = error.what();
+    if (state.model) {
+      const ModelVersion& served = state.model->version;
+      problem += fmt::format("; in service: {} of version {}", served.file.string(), served.time_ms);
+    }
     if (problem == state.problem) return;
     log_warning(problem);
-    if (seen_) metrics_.count_load(false);
     state.problem = problem;
     shared_.set(std::move(state));
   }
 
-  void predict_alone(WaitingRequest request) {
-    std::vector<WaitingRequest> alone;
-    alone.push_back(std::move(request));
-    predict(std::move(alone));
+  /// After requests failed together, so that only those fail that must. `failure`: of a request that was alone already.
+  void predict_each_alone(std::vector<WaitingRequest> requests, const Prediction& failure) {
+    if (requests.size() == 1) return requests.front().complete(failure);
+    for (WaitingRequest& each : requests) {
+      std::vector<WaitingRequest> alone;
+      alone.push_back(std::move(each));
+      predict(std::move(alone));
+    }
+  }
+
+  /// Some examples of a batch's outputs.
+  static Prediction prediction_in(const ExampleValues& outputs, const ModelSignature& signature, std::size_t begin,
+                                  std::size_t examples) try {
+    Prediction prediction{.signature = signature};
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto elements = static_cast<std::size_t>(signature.outputs[i].shape.elements());
+      const auto first = outputs[i].begin() + static_cast<std::ptrdiff_t>(begin * elements);
+      prediction.outputs.emplace_back(first, first + static_cast<std::ptrdiff_t>(examples * elements));
+    }
+    return prediction;
+  } catch (const std::bad_alloc&) {
+    return {.code = 503, .error = std::string(out_of_memory)};
   }
 
   /// A training writes its record after its model.
@@ -239,8 +291,9 @@ class ModelInService {
   const ReadFacts& read_facts_;
   SharedState& shared_;
   ServingMetrics& metrics_;
-  std::optional<ModelVersion> seen_;
-  double retry_at_ = std::numeric_limits<double>::infinity();  ///< if nothing changes until then
+  std::vector<ModelVersion> seen_;  ///< at the last look that tried to load them
+  std::vector<Failure> failures_;
+  double retry_at_ = 0;  ///< if nothing changes until then
   std::optional<Model> model_;
   std::optional<std::uint64_t> iterations_;  ///< of the model
   bool takes_bytes_ = false;                 ///< it scales them itself
@@ -262,7 +315,7 @@ void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener,
   SharedState shared;
   ServingMetrics metrics;
   PredictionQueue queue(options.max_waiting);
-  ServingApi api(options.name, shared, queue, metrics, options.max_rate);
+  ServingApi api(options.name, shared, queue, metrics, options.max_rate, options.http.max_body_bytes);
   ModelInService model(strategy, options, read_facts, shared, metrics);
   model.load_first();
   HttpServer server(

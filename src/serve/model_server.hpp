@@ -40,9 +40,9 @@ using ReadFacts =
 /// SIGTERM and SIGINT.
 [[nodiscard]] sigset_t ending_signals() noexcept;
 
-/// Serves until one of the ending signals, which must be blocked in all threads. A file that cannot be loaded leaves
-/// the model before it in service, and is told of once. Throws at the start if `options.model` is a file that cannot be
-/// served. `strategy` must have one worker.
+/// Serves until one of the ending signals, which must be blocked in all threads. While the newest file cannot be
+/// served, the newest one that can be is; each failure is told of once. Throws at the start if `options.model` is a
+/// file that cannot be served. `strategy` must have one worker.
 void serve_models(MultiWorkerMirroredStrategy& strategy, const Socket& listener, const ServeOptions& options,
                   const ReadFacts& read_facts);
 

@@ -1,6 +1,7 @@
 // See predict_json.hpp.
 #include "serve/predict_json.hpp"
 
+#include "core/aligned_buffer.hpp"
 #include "core/enum_names.hpp"
 #include "core/printable.hpp"
 #include "graph/input_numbers.hpp"
@@ -25,6 +26,10 @@ namespace lockstep {
 namespace {
 
 using nlohmann::json;
+
+/// For each "0," the parser takes 16 bytes, twice that while its array grows, and 16 more to release it.
+constexpr std::size_t parser_bytes_per_byte = 32;
+constexpr std::size_t small_body = std::size_t{64} << 10U;  // is parsed in a few MiB
 
 std::string_view range_of(InputType type) {
   switch (type) {
@@ -170,6 +175,35 @@ void append_example(std::string& text, const ExampleValues& outputs, const Model
   if (is_object) text += '}';
 }
 
+/// The parser would allocate for each bracket. Stops at the first one that is nested too deep.
+void check_depth(std::string_view body, std::size_t max_depth) {
+  std::size_t depth = 0;
+  bool is_in_string = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > max_depth) {
+        throw DataError(
+            fmt::format("the body is nested too deep at byte {}; a request for this model has at most {} "
+                        "arrays and objects within each other",
+                        i + 1, max_depth));
+      }
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+}
+
+/// "instances" or "inputs" in the body, an array of examples, an object of inputs, and the axes of an input.
+std::size_t max_depth_of(const ModelSignature& signature) {
+  std::size_t axes = 0;
+  for (const TensorSignature& input : signature.inputs) axes = std::max(axes, input.shape.extents().size());
+  return axes + 3;
+}
+
 json parse_body(std::string_view body) {
   try {
     return json::parse(body);
@@ -184,6 +218,9 @@ json parse_body(std::string_view body) {
 }  // namespace
 
 PredictRequest parse_predict_request(std::string_view body, const ModelSignature& signature) {
+  check_depth(body, max_depth_of(signature));
+  // The parser's destructors allocate, and end the process if they cannot: this throws before the parser begins.
+  if (body.size() >= small_body) static_cast<void>(AlignedBuffer(body.size() * parser_bytes_per_byte));
   const json parsed = parse_body(body);
   if (!parsed.is_object()) throw DataError(R"(the body must be a JSON object with "instances" or "inputs")");
   for (const auto& [key, value] : parsed.items()) {
@@ -225,7 +262,8 @@ std::string format_predictions(const ExampleValues& outputs, const ModelSignatur
     }
     text += '}';
   }
-  return text + "}\n";
+  text += "}\n";
+  return text;
 }
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ struct PredictRequest {
 
 /// Throws DataError, one sentence on what is wrong and where, unless `body` is a request for this model: a JSON object
 /// with "instances" or "inputs" of the right shapes, all numbers finite in float32 and within the limits of their
-/// inputs. A last axis of 1 may be missing.
+/// inputs. A last axis of 1 may be missing. Throws std::bad_alloc if memory is short.
 [[nodiscard]] PredictRequest parse_predict_request(std::string_view body, const ModelSignature& signature);
 
 /// {"predictions": [...]}, or {"outputs": ...} for a columnar request. NaN and infinity become null.

@@ -13,8 +13,9 @@ bool PredictionQueue::submit(WaitingRequest request) {
   {
     const std::lock_guard guard(mutex_);
     if (is_stopped_ || (examples_ > 0 && examples_ + request.request.examples > max_examples_)) return false;
-    examples_ += request.request.examples;
+    const std::size_t examples = request.request.examples;
     waiting_.push_back(std::move(request));
+    examples_ += examples;  // not if the line before has thrown
   }
   changed_.notify_one();
   return true;

@@ -11,9 +11,14 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
+
+/// The error of a request that is answered with 503 for want of memory.
+inline constexpr std::string_view out_of_memory =
+    "the server has too little memory for this request; send fewer examples, or try again later";
 
 /// What became of a request: outputs for its examples, or why there are none.
 struct Prediction {

@@ -10,10 +10,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -61,6 +66,13 @@ json status_of(const ServedModel& model) {
 }
 
 json shape_of(const Shape& shape) { return json(shape.extents()); }
+
+/// In one example of all these tensors.
+std::size_t numbers_of(const std::vector<TensorSignature>& tensors) {
+  std::size_t numbers = 0;
+  for (const TensorSignature& tensor : tensors) numbers += static_cast<std::size_t>(tensor.shape.elements());
+  return numbers;
+}
 
 /// What the page shows.
 json description_of(const std::string& name, const ServedState& state) {
@@ -141,14 +153,28 @@ std::optional<RestReply> ServingApi::predict(const RestRequest& request, const H
     waiting.request = parse_predict_request(request.body, model->signature);
   } catch (const DataError& error) {
     return refuse(400, error.what());
+  } catch (const std::bad_alloc&) {
+    return refuse(503, std::string(out_of_memory));
+  }
+  const std::size_t examples = waiting.request.examples;
+  if (const std::size_t numbers = examples * numbers_of(model->signature.outputs); numbers > max_numbers_) {
+    return refuse(413, fmt::format("the predictions for {} examples have {} numbers, more than {}, a quarter of the "
+                                   "bytes of --max-body; send fewer examples in a request, or raise --max-body",
+                                   examples, numbers, max_numbers_));
   }
   waiting.signature = model->signature;
-  const std::size_t examples = waiting.request.examples;
   waiting.complete = [this, begin, examples, answer,
                       is_columnar = waiting.request.is_columnar](const Prediction& made) {
-    metrics_.count_reply(made.code, monotonic_seconds() - begin);
-    answer(made.code == 200 ? RestReply{.body = format_predictions(made.outputs, made.signature, examples, is_columnar)}
-                            : failure(made.code, made.error));
+    RestReply reply;
+    try {
+      reply = made.code == 200
+                  ? RestReply{.body = format_predictions(made.outputs, made.signature, examples, is_columnar)}
+                  : failure(made.code, made.error);
+    } catch (const std::bad_alloc&) {
+      reply = failure(503, std::string(out_of_memory));
+    }
+    metrics_.count_reply(reply.code, monotonic_seconds() - begin);
+    answer(std::move(reply));
   };
   if (!queue_.submit(std::move(waiting))) {
     return refuse(503, queue_.is_stopped() ? "the server is stopping; send the request to another one"

@@ -8,9 +8,11 @@
 #include "serve/served_model.hpp"
 #include "serve/serving_metrics.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
@@ -26,9 +28,15 @@ class ServingApi {
  public:
   /// The objects must outlive the API and each answer that is still to come.
   /// `max_rate`: requests for predictions per second of one client; 0: no limit.
+  /// `max_body_bytes`: of a request; its predictions have at most a quarter as many numbers.
   ServingApi(std::string name, const SharedState& state, PredictionQueue& queue, ServingMetrics& metrics,
-             double max_rate = 0)
-      : name_(std::move(name)), state_(state), queue_(queue), metrics_(metrics), rate_limiter_(max_rate) {}
+             double max_rate = 0, std::size_t max_body_bytes = HttpLimits{}.max_body_bytes)
+      : name_(std::move(name)),
+        state_(state),
+        queue_(queue),
+        metrics_(metrics),
+        rate_limiter_(max_rate),
+        max_numbers_(max_body_bytes / 4) {}
 
   [[nodiscard]] std::optional<RestReply> handle(const RestRequest& request, const HttpServer::Answer& answer);
 
@@ -41,6 +49,7 @@ class ServingApi {
   PredictionQueue& queue_;
   ServingMetrics& metrics_;
   RateLimiter rate_limiter_;
+  std::size_t max_numbers_;  ///< in the predictions of a request
 };
 
 }  // namespace lockstep

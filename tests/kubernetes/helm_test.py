@@ -218,6 +218,7 @@ class Helm(support.TestCase):
         self.assertEqual(service["ports"], [{"name": "http", "port": 9000, "targetPort": 9000}])
         self.assertEqual(container["ports"], [{"name": "http", "containerPort": 9000}])
         self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": 9000})
+        self.assertEqual(container["readinessProbe"]["timeoutSeconds"], 5)
         self.assertEqual(container["livenessProbe"], {"tcpSocket": {"port": 9000}})
         labels = deployment["template"]["metadata"]["labels"]
         self.assertLessEqual(service["selector"].items(), labels.items())

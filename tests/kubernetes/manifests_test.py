@@ -408,6 +408,7 @@ class Helpers(support.TestCase):
         self.assertEqual(container["command"] + container["args"],
                          ["lockstep", "serve", "--model", "/m", "--model-name", "tf-learning", "--rest-api-port", "8501"])
         self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/healthz", "port": port})
+        self.assertEqual(container["readinessProbe"]["timeoutSeconds"], 5)
         self.assertNotIn("httpGet", container["livenessProbe"], "a server without a model yet must not be restarted")
 
     def test_requests_and_limits_are_rendered(self) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import resource
 import shutil
@@ -72,7 +73,7 @@ class ServeTest(ServerTest):
         self.assertTrue(eventually(lambda: get(port, "/healthz")[0] == 200))
         before = ask(port, picture)
         (folder / "model.h5").write_bytes(second.read_bytes()[:5000])
-        self.assertTrue(eventually(lambda: "the model before it is still served" in get(port, "/healthz")[1]))
+        self.assertTrue(eventually(lambda: "in service: " in get(port, "/healthz")[1]))
         self.assertIn("model.h5", get(port, "/healthz")[1])
         self.assertEqual((get(port, "/healthz")[0], ask(port, picture)), (200, before))
         shutil.copy(second, folder / "model.h5")
@@ -80,7 +81,7 @@ class ServeTest(ServerTest):
         after = ask(port, picture)
         self.assertEqual(after[0], 200)
         self.assertNotEqual(before, after)
-        self.assertEqual(server.stderr.count("still served"), 1, server.stderr)
+        self.assertEqual(server.stderr.count("in service: "), 1, server.stderr)
         self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
         (folder / "model.h5").rename(folder / "away")  # comes back as it was
         self.assertTrue(eventually(lambda: "holds no model yet" in get(port, "/healthz")[1]))
@@ -88,6 +89,44 @@ class ServeTest(ServerTest):
         (folder / "away").rename(folder / "model.h5")
         self.assertTrue(eventually(lambda: get(port, "/healthz") == (200, "ok\n")))
         self.assertEqual(metrics(port)["lockstep_serve_model_load_failures_total"], 1)
+
+    def test_beside_damaged_newer_files_a_server_starts_with_the_newest_that_it_can_serve(self) -> None:
+        whole = self.trained("first.h5").read_bytes()
+        picture = {"instances": rows(data_files.digits(1, 5)[0])}
+
+        def put(file: Path, content: bytes, age: float) -> None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            (file.parent / ".part").write_bytes(content)
+            os.utime(file.parent / ".part", (time.time() - age,) * 2)
+            (file.parent / ".part").rename(file)
+
+        for names in (("a.h5", "b.h5", "c.h5"), ("1/m.h5", "2/m.h5", "3/m.h5")):
+            folder = self.scratch / f"beside-{names[0][0]}"
+            old, middle, new = (folder / name for name in names)
+            put(old, whole, 30)
+            put(middle, whole[:5000], 20)
+            put(new, whole[:5000], 10)
+            server, port = self.serve("--model", folder)
+            code, health = get(port, "/healthz")
+            self.assertEqual(code, 200, health)
+            self.assertRegex(health, f"{new}.*; in service: {old} of version")
+            self.assertEqual(ask(port, picture)[0], 200)
+
+            def loads(port: int = port) -> tuple[float, float]:
+                found = metrics(port)
+                return found["lockstep_serve_model_loads_total"], found["lockstep_serve_model_load_failures_total"]
+
+            self.assertEqual(loads(), (1, 2))
+            put(middle, whole, 15)  # healthy now, and older than the newest
+            self.assertTrue(eventually(lambda loads=loads: loads() == (2, 2)), loads())
+            self.assertIn(f"; in service: {middle} of version", get(port, "/healthz")[1])
+            middle.unlink()  # stays in service: the one before it is older
+            put(new, b"other damage", 0)
+            self.assertTrue(eventually(lambda loads=loads: loads() == (2, 3)), loads())
+            new.unlink()
+            self.assertTrue(eventually(lambda port=port: get(port, "/healthz") == (200, "ok\n")))
+            self.assertEqual(loads(), (3, 3))
+            self.assertEqual(server.stderr.count("; in service: "), 3, server.stderr)
 
     def test_no_request_fails_while_models_are_replaced(self) -> None:
         models = [self.trained("first.h5"), self.trained("second.h5", "--seed", 7)]
@@ -123,7 +162,7 @@ class ServeTest(ServerTest):
             (400, "{", "the body is not JSON"),
             (400, {"instances": [[1, 2]]}, "has 2 values on an axis of 28"),
             (400, {"instances": [[["a"] * 28] * 28]}, "a string where a number is due"),
-            (400, "[" * 100_000, "the body is not JSON"),
+            (400, "[" * 100_000, "nested too deep at byte 6;"),
         ):
             found, reply = ask(port, body)
             self.assertEqual(found, code)
@@ -261,6 +300,28 @@ class ServeTest(ServerTest):
         self.assertLess(self.memory_of(server), 300_000)
         self.assertGreater(metrics(port)['lockstep_serve_connections_ended_total{reason="memory"}'], 30)
         self.assertLessEqual(metrics(port)["lockstep_serve_received_bytes"], 64 << 20)
+
+    def test_a_request_that_needs_too_much_memory_fails_alone(self) -> None:
+        self.plain.write_text(description(("Flatten", {}), ("Dense", {"units": 1}), ("Dense", {"units": 20_000})))
+        model = self.trained("wide.h5")
+        picture = json.dumps([[0] * 28] * 28, separators=(",", ":"))
+
+        def body(examples: int) -> str:
+            return '{"instances":[' + ",".join([picture] * examples) + "]}"
+
+        _, port = self.serve("--model", model)
+        code, reply = ask(port, body(300))
+        self.assertEqual(code, 413)
+        self.assertIn("for 300 examples have 6000000 numbers, more than 4194304,", reply["error"])
+        self.assertEqual(ask(port, body(200))[0], 200)
+        server, port = self.serve("--model", model, "--max-body", 1024, under=["prlimit", f"--as={3 << 30}"])
+        for large in (body(13_000), '{"instances":[' + "0," * 50_000_000 + "0]}"):  # 1 GB of predictions; a long body
+            code, reply = ask(port, large)
+            self.assertEqual(code, 503, reply)
+            self.assertIn("too little memory for this request", reply["error"])
+            self.assertEqual(get(port, "/healthz"), (200, "ok\n"))
+            self.assertEqual(ask(port, body(1))[0], 200)
+        self.assertNotIn("--global-batch-size", server.stderr)
 
     def test_a_client_has_so_many_requests_per_second(self) -> None:
         _, port = self.serve("--model", self.trained("first.h5"), "--max-rate", 0.001)

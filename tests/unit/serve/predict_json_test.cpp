@@ -69,7 +69,22 @@ TEST_CASE("a request that does not fit is refused by one sentence that names the
       std::string::npos);
   CHECK(refusal(R"({"inputs": {"a": [[1, 2]], "index": [1, 2]}})", several).find("1 examples of one input and 2 of") !=
         std::string::npos);
-  CHECK(refusal(std::string(100'000, '[')) == "the body is not JSON at byte 100001");
+}
+
+TEST_CASE("a body that is nested too deep is refused before it is parsed") {
+  const auto nested = [](std::size_t arrays) {
+    return R"({"instances": )" + std::string(arrays, '[') + "1" + std::string(arrays, ']') + "}";
+  };
+  CHECK(refusal(nested(5)) == "instances[0] has 1 values on an axis of 2; the model takes the shape (2, 2, 1)");
+  CHECK(refusal(nested(6)) ==
+        "the body is nested too deep at byte 20; a request for this model has at most 6 arrays and objects within each "
+        "other");
+  CHECK(refusal(std::string(100'000, '[')).find("nested too deep at byte 7;") != std::string::npos);
+  CHECK(refusal(R"({"a": "[[[[[[[[\"[[[[[[[[\\", "b": 1})").find("unknown key 'a'") != std::string::npos);  // no arrays
+  CHECK(refusal(R"({"a": "\\", "b": [[[[[[[[)").find("nested too deep") != std::string::npos);
+  CHECK(parse_predict_request(R"({"instances": [{"image": [[[1], [2]], [[3], [4]]]}, {"image": [[1, 2], [3, 4]]}]})",
+                              pictures)
+            .examples == 2);
 }
 
 TEST_CASE("a number beyond the limits of its input is refused by name, value and limit") {

@@ -8,14 +8,37 @@
 #include <nlohmann/json.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
+
+namespace {
+
+thread_local std::size_t max_allocation = std::numeric_limits<std::size_t>::max();  // bytes that operator new gives
+
+}  // namespace
+
+// Replaces every form that Catch2 and the library use, so that memory is freed by the allocator that returned it. Not
+// inlined, because GCC warns about free() of memory from new.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return size > max_allocation ? nullptr : std::malloc(size == 0 ? 1 : size);
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (void* memory = operator new(size, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t& /*tag*/) noexcept { std::free(memory); }
 
 using namespace lockstep;
 using namespace lockstep::testing;
@@ -27,7 +50,7 @@ struct Server {
   SharedState state;
   PredictionQueue queue{4};
   ServingMetrics metrics;
-  ServingApi api{"digits", state, queue, metrics};
+  ServingApi api{"digits", state, queue, metrics, 0, 12};  // predictions of at most 3 numbers
   std::optional<RestReply> answered = {};
 
   void serve_model() {
@@ -112,6 +135,38 @@ TEST_CASE("a prediction waits in the queue, is answered once, and counted") {
   }
 }
 
+TEST_CASE("a request of too many predictions is refused before it waits") {
+  Server server;
+  server.serve_model();
+  const std::optional<RestReply> reply =
+      server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2], [1, 2], [1, 2]]})");
+  REQUIRE(reply);
+  CHECK(reply->code == 413);
+  CHECK(
+      reply->body ==
+      "{\"error\":\"the predictions for 4 examples have 4 numbers, more than 3, a quarter of the bytes of --max-body; "
+      "send fewer examples in a request, or raise --max-body\"}\n");
+  CHECK(server.queue.size() == 0);
+  CHECK(!server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2], [1, 2], [1, 2]]})"));
+}
+
+TEST_CASE("a reply that does not fit into memory becomes a 503") {
+  Server server;
+  server.serve_model();
+  CHECK(!server.ask("POST", "/v1/models/digits:predict", R"({"instances": [[1, 2]]})"));
+  std::vector<WaitingRequest> taken = server.queue.take(8, 0us, 0ms);
+  REQUIRE(taken.size() == 1);
+  const Prediction made{.outputs = {std::vector<float>(10'000, 0.5F)},
+                        .signature = {.inputs = {{"in", {2}}}, .outputs = {{"out", {10'000}}}}};
+  max_allocation = 10'000;
+  taken.front().complete(made);
+  max_allocation = std::numeric_limits<std::size_t>::max();
+  REQUIRE(server.answered);
+  CHECK(server.answered->code == 503);
+  CHECK(server.answered->body.find("too little memory") != std::string::npos);
+  CHECK(server.ask("GET", "/metrics")->body.find("requests_total{code=\"503\"} 1\n") != std::string::npos);
+}
+
 TEST_CASE("a request that comes after the queue has stopped is told so") {
   Server server;
   server.serve_model();
@@ -164,4 +219,40 @@ TEST_CASE("the newest whole model of a directory is found") {
   write(folder / "old.h5", 10s);
   CHECK(newest_model(folder)->file == folder / "old.h5");
   CHECK(newest_model(folder / "old.h5") != before);
+}
+
+TEST_CASE("the models of a path are listed from the newest to the oldest") {
+  const ScratchDirectory scratch;
+  const auto files_of = [](const std::filesystem::path& path) {
+    std::vector<std::string> files;
+    for (const ModelVersion& model : models_of(path)) files.push_back(relative(model.file, path).string());
+    return files;
+  };
+  for (const char* version : {"2", "9", "10"}) std::filesystem::create_directory(scratch.path() / version);
+  CHECK(files_of(scratch.path()).empty());
+  write(scratch.path() / "2" / "model.h5", 1s);
+  write(scratch.path() / "9" / "a.h5", 30s);
+  write(scratch.path() / "9" / "b.h5", 20s);
+  write(scratch.path() / "10" / "model.h5", 60s);
+  CHECK(files_of(scratch.path()) == std::vector<std::string>{"10/model.h5", "9/b.h5", "9/a.h5", "2/model.h5"});
+  write(scratch.path() / "old.h5", 60s);
+  write(scratch.path() / "new.keras", 30s);
+  CHECK(files_of(scratch.path()) == std::vector<std::string>{"new.keras", "old.h5"});
+  CHECK(models_of(scratch.path() / "old.h5").size() == 1);
+}
+
+TEST_CASE("a model that is dated in the future does not hide a later one") {
+  const ScratchDirectory scratch;
+  const std::filesystem::path ahead = scratch.path() / "ahead.h5";
+  const std::filesystem::path later = scratch.path() / "later.h5";
+  write(ahead, -24h);
+  std::this_thread::sleep_for(50ms);  // longer than a tick of the clock that dates files
+  write(later, 0s);
+  CHECK(newest_model(scratch.path())->file == later);
+  write(later, 1h);  // a copy that keeps its old time
+  CHECK(newest_model(scratch.path())->file == ahead);
+  std::filesystem::rename(ahead, scratch.path() / "fit-1-step-0000000700.h5");
+  std::this_thread::sleep_for(50ms);
+  write(scratch.path() / "fit-1-step-0000000800.h5", 0s);
+  CHECK(newest_backup(scratch.path())->file == scratch.path() / "fit-1-step-0000000800.h5");
 }
