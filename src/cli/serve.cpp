@@ -187,8 +187,13 @@ void serve(std::span<const std::string> args) {
   if (settings.options.model.empty())
     throw UsageError("lockstep serve needs --model PATH: a .keras or .h5 file, or a directory of models");
   bound_connections(settings.options.http.connections);
-  if (const std::filesystem::path& model = settings.options.model;
-      std::filesystem::is_regular_file(model) && !is_model_file_name(model)) {
+  const std::filesystem::path& model = settings.options.model;
+  if (std::error_code unknown; is_model_file_name(model) && !std::filesystem::exists(model, unknown) && !unknown) {
+    throw UsageError(fmt::format(
+        "--model is {}, which does not exist; name a file that is there, or a directory, to wait for its first model",
+        model.string()));
+  }
+  if (std::error_code unknown; std::filesystem::is_regular_file(model, unknown) && !is_model_file_name(model)) {
     throw UsageError(
         fmt::format("--model is {}, which is no model by its name: it ends in .keras, .h5 or .hdf5", model.string()));
   }

@@ -336,6 +336,7 @@ class ServeTest(ServerTest):
         self.data = self.scratch
         for options, code, says in (
             ((), USAGE, "needs --model PATH"),
+            (("--model", "nowhere.keras"), USAGE, "nowhere.keras, which does not exist"),
             (("--model", "m", "--rest-api-port", 70000), USAGE, "--rest-api-port is '70000'"),
             (("--model", "m", "--model-name", "a/b"), USAGE, "--model-name is 'a/b'"),
             (("--model", "m", "--max-delay", -1), USAGE, "--max-delay is '-1'"),
