@@ -51,9 +51,19 @@ PATH_OPTIONS = {
         "--data-dir": "data_dir",
     },
 }
+# Variables of the same options of the program, and the parameters. The template sets the other ones.
+PATH_VARIABLES = {
+    variable: volume
+    for option, volume in PATH_OPTIONS["cmdline_args"].items()
+    if (variable := "LOCKSTEP_" + option.removeprefix("--").replace("-", "_").upper()) not in TEMPLATE_VARIABLES
+}
+CLUSTER_OPTIONS = ("--job_name", "--task_index", "--ps_hosts", "--worker_hosts", "--master_hosts")  # TensorFlow 1's
 # Other options that the template sets, and what to do instead.
 TEMPLATE_OPTIONS = {
-    "cmdline_args": {"--strategy": "use ps_replicas instead"},
+    "cmdline_args": {
+        "--strategy": "use ps_replicas instead",
+        **dict.fromkeys(CLUSTER_OPTIONS, "use worker_replicas and ps_replicas instead"),
+    },
     "evaluator_args": {"--follow": "use model_checkpoint_dir instead", "--model": "leave it out"},
     "serve_args": {
         "--model": "use serve_model instead",
@@ -205,6 +215,7 @@ def of_names(given: Parameters) -> Iterator[str]:
             yield f"{parameter} has {variable}, which the template sets: use {TEMPLATE_VARIABLES[variable]} instead"
         if OWN_VARIABLES.match(variable):
             yield f"{parameter} has {variable}, which launchers set for their trainers: leave it out"
+    yield from of_path_variables(given)
     checkpoints, data = get("model_checkpoint_dir"), get("data_dir")
     secrets = get("secret_volumes", {})
     paths = [("model_checkpoint_dir", checkpoints), ("data_dir", data)]
@@ -217,6 +228,19 @@ def of_names(given: Parameters) -> Iterator[str]:
             yield f"secret_volumes mounts a Secret at {show(path)}, within or around another volume: use another path"
     if get("data_pvc_name") and checkpoints and data and is_within(checkpoints, data):
         yield f"model_checkpoint_dir is {show(checkpoints)}, within data_dir, which is read-only: use another path"
+
+
+def of_path_variables(given: Parameters) -> Iterator[str]:
+    get = given.get
+    for variable, volume in PATH_VARIABLES.items():
+        path = get("env", {}).get(variable)  # an empty variable counts as unset
+        if path and get(volume) and not is_within(path, get(volume)):
+            yield (
+                f"env has {variable} {path}, outside of the volume at {volume}: use {get(volume)} or a path below it, "
+                "or leave it out"
+            )
+        if variable in get("secret_env", {}):
+            yield f"secret_env has {variable}, whose path must be known: set it in env, to a path in {volume}"
 
 
 def of_program(given: Parameters) -> Iterator[str]:

@@ -62,7 +62,7 @@ class Follower {
       : settings_(std::move(settings)),
         evaluate_(evaluate),
         report_busy_(report_busy),
-        log_(settings_.eval_dir, settings_.monitor),
+        log_(settings_.eval_dir, settings_.monitor, settings_.directory),
         exports_(settings_.exports, settings_.directory),
         job_(settings_.directory),
         last_news_(monotonic_seconds()),
@@ -135,7 +135,7 @@ void Follower::evaluate(const ModelVersion& version) {
   ModelVersion content = version;
   content.file = copy.file();
   exports_.add(Exporter::latest, content, found.logs);
-  log_.add(version, found, copy.file());
+  log_.add(version, found, copy.file(), job_.training());
   if (const std::optional<ModelVersion> best = log_.best()) exports_.add(Exporter::best, *best, log_.best_scores());
   damage_.clear();
   seen_ = version;

@@ -2,6 +2,7 @@
 #include "cli/inference.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/zip_file.hpp"
 #include "cli/check_output.hpp"
 #include "cli/follow.hpp"
@@ -12,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
+#include "graph/mixed_precision.hpp"
 #include "options/read_value.hpp"
 #include "report/log_value.hpp"
 #include "session/data_digest.hpp"
@@ -22,12 +24,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -106,6 +110,23 @@ Dataset first_batches(Dataset data, std::size_t count, const Options& options) {
   return data.slice(0, count * batch);
 }
 
+/// What the values of an evaluation depend on besides the model's weights and the test set, by option.
+std::map<std::string, std::string> settings_of(const Model& model, const Options& options) {
+  using Json = nlohmann::json;
+  const Json compiled = Json::parse(training_config_to_json(*model.compile_options()));
+  Json losses{{"loss", compiled.at("loss")}};
+  Json metrics{{"metrics", compiled.at("metrics")}};
+  if (const Json& weights = compiled.at("loss_weights"); !weights.is_null()) losses["loss_weights"] = weights;
+  if (const Json& weighted = compiled.at("weighted_metrics"); !weighted.is_null()) metrics["weighted"] = weighted;
+  const bool is_mixed = options.precision == Precision::automatic
+                            ? layers_are_mixed(model.architecture().flattened().layers())
+                            : options.precision == Precision::mixed_bfloat16;
+  return {{"--loss", losses.dump()},
+          {"--metrics", metrics.dump()},
+          {"--clip-probabilities", options.clip_probabilities ? "yes" : "no"},
+          {"--precision", is_mixed ? "mixed_bfloat16" : "float32"}};
+}
+
 /// On every rank.
 Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSettings& settings,
                          const Options& options, const std::filesystem::path& file, bool tells_scale) {
@@ -130,6 +151,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSe
   }
   const std::string bytes = describe_bytes(test, options, model.architecture());
   found.test_set = digest_of(test) + (bytes.empty() ? "" : ", " + bytes);
+  found.settings = settings_of(model, options);
   if (tells_scale && model.is_chief()) {
     tell_scale(file, model.architecture(), iterations, test, options);
     warn_of_crossentropies(*model.compile_options(), model.architecture(), options.clip_probabilities);

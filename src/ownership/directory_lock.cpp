@@ -87,6 +87,7 @@ void DirectoryLock::refuse_other_directory() const {
 void DirectoryLock::continue_from(const DirectoryRecord& record) {
   const DirectoryOwner& last = record.owner_of_files();
   const bool is_of_here = !is_of_another_directory(record);
+  training_before_ = last.training.empty() ? last.job : last.training;
   other_job_has_finished_ = last.has_finished && last.job != owner_.job && is_of_here;
   if (is_of_here && has_files(last)) before_ = last;
   // A new launcher of the job counts generations from 1 again.
@@ -101,6 +102,7 @@ void DirectoryLock::adopt(const DirectoryOwner& last) {
   owner_.has_overwritten_origin = last.has_overwritten_origin;
   owner_.nonfinite_step = last.nonfinite_step;
   owner_.parallelism = last.parallelism;
+  owner_.training = last.training;
 }
 
 /// Replaces the lock file that the keeper kept, so that a process of the generation before, if one still runs, notices
@@ -283,6 +285,12 @@ void DirectoryLock::record_nonfinite(std::uint64_t step) {
 
 void DirectoryLock::record_parallelism(const std::string& parallelism) {
   if (std::exchange(owner_.parallelism, parallelism) != parallelism) record();
+}
+
+void DirectoryLock::record_training(const std::string& training) {
+  if (training.empty() && !owner_.training.empty()) return;
+  const std::string& first = training.empty() ? owner_.job : training;
+  if (std::exchange(owner_.training, first) != first) record();
 }
 
 DirectoryRecord DirectoryLock::to_record() const {

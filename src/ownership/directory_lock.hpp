@@ -60,6 +60,12 @@ class DirectoryLock {
   /// IoError.
   void record_parallelism(const std::string& parallelism);
 
+  /// Records which job began this training: `training`, or this job if that is empty and nothing was recorded before.
+  /// Throws IoError.
+  void record_training(const std::string& training);
+  /// The job that began the training whose backups the directory had when this job took it; empty: unknown.
+  [[nodiscard]] const std::string& training_before() const noexcept { return training_before_; }
+
   /// Unless `keeps_record`, removes the file of a finished job: an evaluator and new launchers of the job ask for the
   /// model directory's.
   void release_finished(bool keeps_record) noexcept;
@@ -89,6 +95,7 @@ class DirectoryLock {
   DirectoryOwner owner_;
   std::optional<DirectoryOwner> before_;  ///< whose files are there until this job writes some
   std::string keeper_;
+  std::string training_before_;
   bool other_job_has_finished_ = false;
   std::optional<double> dead_since_;  ///< when the lock was first seen to outlive its owner
   FileDescriptor file_;

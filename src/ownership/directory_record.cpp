@@ -80,7 +80,8 @@ DirectoryOwner owner_from(const nlohmann::json& json) {
           .model_digest = text_of(json, "model_digest"),
           .has_overwritten_origin = flag_of(json, "has_overwritten_origin"),
           .nonfinite_step = number_of(json, "nonfinite_step"),
-          .parallelism = text_of(json, "parallelism")};
+          .parallelism = text_of(json, "parallelism"),
+          .training = text_of(json, "training")};
 }
 
 nlohmann::json to_json(const DirectoryOwner& owner) {
@@ -98,7 +99,8 @@ nlohmann::json to_json(const DirectoryOwner& owner) {
           {"model_digest", owner.model_digest},
           {"has_overwritten_origin", owner.has_overwritten_origin},
           {"nonfinite_step", owner.nonfinite_step},
-          {"parallelism", owner.parallelism}};
+          {"parallelism", owner.parallelism},
+          {"training", owner.training}};
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ struct DirectoryOwner {
   bool has_overwritten_origin = false;  ///< the job has written to a file of its initial weights
   std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
   std::string parallelism = {};         ///< what --parallelism auto chose, for which model and how many workers
+  std::string training = {};  ///< the job that began the training: another one if this job resumed it; empty: unknown
 };
 
 struct DirectoryRecord {

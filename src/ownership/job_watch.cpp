@@ -19,6 +19,8 @@ JobState JobWatch::look() {
   const bool has_finished = record && record->owner.has_finished;
   if (!finished_before_) finished_before_ = has_finished ? record->process : "";
   model_ = has_finished ? record->owner.model : "";
+  training_ = record ? record->owner.training : "";
+  if (has_finished && training_.empty()) training_ = record->owner.job;  // a program that never fits
   if (!record) return JobState::unknown;
   if (!has_finished) return JobState::running;
   return record->process == *finished_before_ ? JobState::finished_before : JobState::ended;

@@ -26,6 +26,10 @@ class JobWatch {
   /// The name of the model that the job had written when it finished, as the last look found; empty if it wrote none.
   [[nodiscard]] const std::string& model() const noexcept { return model_; }
 
+  /// The job that began the training whose models the directory gets, as the last look found. A job that resumes
+  /// another one's backups goes on with its training. Empty if there is no record, or the job has not begun.
+  [[nodiscard]] const std::string& training() const noexcept { return training_; }
+
   /// Whether the record's job may have a process. A lock that outlives the job's processes on this host is not the
   /// job's. On a file system without locks, only a process that is known to have died has ended. Rarely asked, because
   /// asking takes the lock for a moment. Throws as look().
@@ -35,6 +39,7 @@ class JobWatch {
   std::filesystem::path directory_;
   std::optional<std::string> finished_before_;  ///< the process of the job that the first look found finished; or ""
   std::string model_;
+  std::string training_;
 };
 
 }  // namespace lockstep

@@ -121,6 +121,7 @@ void BackupManager::restore(int epochs) {
     }
     if (ignores_backups) {
       lock.record_begin();
+      run_context.record_training({});
       return std::nullopt;
     }
     const auto check = [&](const LoadedBackup& backup) {
@@ -134,6 +135,7 @@ void BackupManager::restore(int epochs) {
                        "; name the right --backup-dir, or use --resume auto");
     }
     lock.record_begin();  // a job that is refused leaves the directory to the one whose backups are there
+    run_context.record_training(newest ? lock.training_before() : std::string());
     if (!newest) return std::nullopt;
     return LoadedModel{newest->path.string(), std::move(newest->model)};
   };

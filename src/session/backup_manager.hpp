@@ -36,6 +36,9 @@ class BackupManager {
   /// What tells this job from another one with the same command line.
   [[nodiscard]] JobContents contents(int epochs) const;
 
+  /// False with --backup-save-freq never.
+  [[nodiscard]] bool may_resume() const noexcept { return options_.save_freq != BackupOptions::never; }
+
   /// Sets a job setting that becomes known only after restore(). Throws UsageError if the restored backup has another
   /// value of it.
   void set_job_setting(const std::string& what, const std::string& value);

@@ -86,7 +86,7 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
   }));
 }
 
-void own_model_directory(RunContext& run_context, const JobContents& contents) {
+void own_model_directory(RunContext& run_context, const JobContents& contents, bool may_resume) {
   run_context.set_contents(contents);
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
@@ -97,6 +97,7 @@ void own_model_directory(RunContext& run_context, const JobContents& contents) {
       state = fmt::format("Job {} has finished, as {} records; nothing is left to do.", job.job, directory.string());
     } else {
       run_context.lock_directory(directory);
+      if (!may_resume) run_context.record_training({});
     }
   });
   if (const std::string finished = run_context.control().all_gather(state).front(); !finished.empty()) {

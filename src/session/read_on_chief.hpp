@@ -24,8 +24,9 @@ struct LoadedModel {
 void run_on_chief(RunContext& run_context, const std::function<void()>& work);
 
 /// Makes this job the owner of the model directory (see DirectoryLock). Throws PeerError on all ranks if another job
-/// owns it. Collective; may be called again.
-void own_model_directory(RunContext& run_context, const JobContents& contents);
+/// owns it. If it never resumes from backups, records that the training is this job's own. Collective; may be called
+/// again.
+void own_model_directory(RunContext& run_context, const JobContents& contents, bool may_resume);
 
 /// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
 /// throws DataError. Collective.

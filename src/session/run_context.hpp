@@ -107,6 +107,10 @@ class RunContext {
   void record_overwriting_origin() {
     for (DirectoryLock& lock : backups_.owned.locks()) lock.record_overwriting_origin();
   }
+  /// Records in the job's directories which job began its training; see DirectoryLock. Only the chief calls it.
+  void record_training(const std::string& training) {
+    for (DirectoryLock& lock : backups_.owned.locks()) lock.record_training(training);
+  }
   /// What the job computes with, beside its options. A program that fits several times is told apart by its first fit:
   /// the contents of later ones depend on its results.
   void set_contents(const JobContents& contents);

@@ -114,7 +114,8 @@ void FitLoop::run() {
   session_.run_context().report_busy();
   own_model_directory(session_.run_context(),
                       backups_ ? backups_->contents(options_.epochs)
-                               : JobContents{.settings = fmt::format("{} epochs", options_.epochs), .origin = {}});
+                               : JobContents{.settings = fmt::format("{} epochs", options_.epochs), .origin = {}},
+                      backups_ && backups_->may_resume());
   for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });
   session_.log().begin_epoch();
   session_.set_position({options_.initial_epoch, 0});

@@ -221,10 +221,11 @@ EpochRange Model::epochs(int epochs) {
     parts_->loop_backups =
         std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
                                         KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
-    own_model_directory(*parts_->run_context, parts_->loop_backups->contents(epochs));
+    own_model_directory(*parts_->run_context, parts_->loop_backups->contents(epochs),
+                        parts_->loop_backups->may_resume());
     parts_->loop_backups->restore(epochs);
   } else {
-    own_model_directory(*parts_->run_context, {.settings = fmt::format("{} epochs", epochs), .origin = {}});
+    own_model_directory(*parts_->run_context, {.settings = fmt::format("{} epochs", epochs), .origin = {}}, false);
   }
   parts_->model.compiled().record_parallelism();
   return {*parts_, epochs};

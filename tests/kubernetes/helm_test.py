@@ -15,7 +15,7 @@ from typing import Any
 import schemas_test
 import support
 import yaml
-from job_contradictions import PATH_OPTIONS, RESERVED_PATH, TEMPLATE_OPTIONS
+from job_contradictions import PATH_OPTIONS, PATH_VARIABLES, RESERVED_PATH, TEMPLATE_OPTIONS
 
 CHART = support.ROOT / "helm" / "lockstep"
 SOURCE = Path(__file__).with_name("render_chart.go")
@@ -311,11 +311,23 @@ class Helm(support.TestCase):
                     self.assert_refused(sentence, own | with_arguments(parameter, [f"{option}={path}"]))
                 self.assert_refused("outside of the volume", own | with_arguments(parameter, [option]))
                 self.assert_accepted(own | with_arguments(parameter, [option, "/v/b", f"{option}=/v/"]))
+        for variable, volume in PATH_VARIABLES.items():
+            value = {"model_checkpoint_dir": "checkpoints"}[volume]
+            own = {value: {"path": "/v"}}
+            for path in ("/tmp/b", "/v2", "/v/../b", "b"):
+                sentence = f"settings.env has {variable} {path}, outside of the volume at {value}.path: use /v or"
+                self.assert_refused(sentence, own | {"settings": {"env": {variable: path}}})
+            for path in ("/v", "/v/b", ""):
+                self.assert_accepted(own | {"settings": {"env": {variable: path}}})
+            secret = {"settings": {"secretEnv": {variable: "s/k"}}}
+            self.assert_refused(f"settings.secretEnv has {variable}, whose path must be known", secret)
         for parameter, options in TEMPLATE_OPTIONS.items():
             for option in options:
                 for arguments in ([option, "9999"], [f"{option}=9999"]):
                     sentence = f"{NAMES[parameter]} has {option}, which the chart sets: "
                     self.assert_refused(sentence, with_arguments(parameter, arguments))
+        remedy = "use cluster.workers and cluster.parameterServers instead"
+        self.assert_refused(remedy, with_arguments("cmdline_args", ["--job_name=worker", "--task_index=0"]))
         self.assert_refused("use serve.port", with_arguments("serve_args", ["--rest-api-port", "80"]))
         self.assert_accepted(with_arguments("evaluator_args", ["--follow-timeout", "60"]))
         second = {"name": "b", "program": "x", "args": ["--model-dir", "/models"]}

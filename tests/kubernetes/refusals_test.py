@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import support
-from job_contradictions import PATH_OPTIONS, TEMPLATE_OPTIONS
+from job_contradictions import CLUSTER_OPTIONS, PATH_OPTIONS, PATH_VARIABLES, TEMPLATE_OPTIONS
 
 GOOD = {"deploy": True, "data_pvc_name": "data"}
 
@@ -163,6 +163,27 @@ class Contradictions(support.TestCase):
                 self.assert_refused("outside of the volume", deploy=True, **{parameter: [option]})
                 for path in (inside, inside + "/", inside + "/b"):
                     support.objects(deploy=True, **{parameter: [f"{option}={path}"]})
+
+    def test_paths_in_variables(self) -> None:
+        self.assertEqual(set(PATH_VARIABLES), {"LOCKSTEP_CSV_LOG", "LOCKSTEP_TENSORBOARD_DIR"})
+        for variable, volume in PATH_VARIABLES.items():
+            inside = support.defaults()[volume]
+            for path in ("/tmp/b", inside + "2", inside + "/../b", "b"):
+                with self.subTest(variable=variable, path=path):
+                    sentence = f"env has {variable} {path}, outside of the volume at {volume}"
+                    self.assert_refused(sentence, f"use {inside} or", deploy=True, env={variable: path})
+            for path in (inside, inside + "/b", ""):
+                support.objects(deploy=True, env={variable: path})
+            secret = {variable: "s/k"}
+            self.assert_refused(f"secret_env has {variable}", "set it in env", deploy=True, secret_env=secret)
+
+    def test_options_of_the_cluster(self) -> None:
+        remedy = "use worker_replicas and ps_replicas instead"
+        self.assertEqual({TEMPLATE_OPTIONS["cmdline_args"].get(option) for option in CLUSTER_OPTIONS}, {remedy})
+        self.assertEqual(len(CLUSTER_OPTIONS), 5)
+        arguments = ["--job_name=worker", "--task_index=0", "--worker_hosts=a:1"]
+        message = self.assert_refused(remedy, deploy=True, cmdline_args=arguments)
+        self.assertEqual(message.count(remedy), 3)
 
     def test_options_of_the_template(self) -> None:
         for parameter, remedies in TEMPLATE_OPTIONS.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import data_files
-from model_file_support import COMPILED, SCALED, ModelFileTest
+from model_file_support import COMPILED, SCALED, SHORT, ModelFileTest
 from support import DATA, IO, TEMPORARY, USAGE, Ended, Running, eventually, library, program
 
 BRIEFLY = ("--follow-timeout", 1)  # of a job that had finished before: there may come another one
@@ -198,6 +198,127 @@ class FollowTest(ModelFileTest):
         self.assert_fails(self.follow(*BRIEFLY).end(), USAGE, "of another test set", "40 examples", "30 examples",
                           "--eval-dir")
         self.assertEqual((self.model / "eval" / "evaluation.json").read_bytes(), before)
+
+    def test_values_of_two_losses_are_not_compared(self) -> None:
+        """Nor of other metrics or settings. What is said by default may also be said aloud."""
+        self.model = self.trained("model.keras").parent
+        self.follow_to_end()
+        path = self.model / "eval" / "evaluation.json"
+        before = path.read_bytes()
+        for option, value, now in (("--loss", "categorical_crossentropy", '"CategoricalCrossentropy"'),
+                                   ("--metrics", "none", "here"), ("--clip-probabilities", None, "no there, yes here")):
+            with self.subTest(option=option):
+                os.utime(self.model / "model.keras")
+                ended = self.follow(option, *([value] if value else []), *BRIEFLY).end()
+                self.assert_fails(ended, USAGE, f"is of other values of {option} (", now, "--eval-dir")
+                self.assertEqual(path.read_bytes(), before)
+        self.follow_to_end("--loss", "sparse_categorical_crossentropy", "--metrics", "accuracy",
+                           "--precision", "float32")
+        self.assertEqual(len(self.evaluations()["evaluations"]), 2)
+
+    def make_best(self) -> None:
+        """Lets the best model have a loss that no other one reaches."""
+        found = self.evaluations()
+        found["best"]["loss"] = found["evaluations"][-1]["loss"] = 1e-9
+        (self.model / "eval" / "evaluation.json").write_text(json.dumps(found))
+
+    def test_another_job_in_the_directory_begins_anew(self) -> None:
+        self.model = self.trained("model.keras").parent
+        self.follow_to_end("--export", "best")
+        self.make_best()
+        earlier = self.evaluations()
+        for name, kept in (("model.keras", "best.keras"), ("second.h5", "best.h5")):
+            with self.subTest(name=name):
+                self.succeed("--model", self.plain, *COMPILED, *SHORT, "--save-as", name, "--resume", "never")
+                ended = self.follow_to_end("--export", "best")
+                self.assertEqual(ended.stderr.count("is of another job"), 1, str(ended))
+                best = self.evaluations()["best"]
+                self.assertIn(f"1 evaluations; best loss {best['loss']:.4f}, {name}", ended.stdout)
+                made = (self.model / name).read_bytes()
+                self.assertEqual([path.name for path in (self.model / "eval").glob("best*")], [kept])
+                self.assertEqual((self.model / "eval" / kept).read_bytes(), made)
+                served = max((self.model / "export" / "best").iterdir(), key=lambda path: int(path.name))
+                self.assertEqual([path.read_bytes() for path in served.glob("model.*")], [made])
+                found = self.evaluations()
+                self.assertEqual(found["evaluations"], [found["best"]])
+                (first, *_) = found["earlier_evaluations"]
+                self.assertEqual(first, earlier["best"] | {"job": earlier["job"], "directory": ".."})
+                again = self.follow_to_end("--export", "best")
+                self.assertNotIn("another job", again.stderr)
+                self.assertEqual(self.evaluations(), found)
+        self.assertEqual(len(list((self.model / "export" / "best").iterdir())), 3)
+
+    def test_the_model_of_the_job_before_is_not_the_next_job_s(self) -> None:
+        """Until the next job has written one."""
+        self.model = self.trained("model.keras").parent
+        self.follow_to_end()
+        before = self.evaluations()
+        self.record(job="job-2", training="job-2")
+        with self.held():
+            follower = self.follow(*BRIEFLY)
+            self.assert_says(follower, "still waiting for news")
+            follower.process.kill()
+            ended = follower.end()
+        self.assertNotIn("another job", ended.stderr)
+        self.assertEqual(self.evaluations(), before)
+        os.utime(self.model / "model.keras")
+        self.assertIn("is of another job", self.follow(*BRIEFLY).end().stderr)
+        self.assertEqual(len(self.evaluations()["evaluations"]), 1)
+
+    def test_a_job_that_resumes_goes_on_with_its_best_model(self) -> None:
+        """Also without a launcher, where each process is a job, and after two starts without an evaluation between."""
+        command = ("--model", self.plain, *COMPILED, "--global-batch-size", 20, "--epochs", 1000,
+                   "--backup-save-freq", 50)
+
+        def backups() -> set[str]:
+            return {path.name for path in self.model.glob("backup/fit-*.h5")}
+
+        jobs = set()
+        for _ in range(2):
+            before = backups()
+            trained = self.start(*command)
+            self.assertTrue(eventually(lambda: bool(backups() - before), 30, interval=0.001))
+            trained.process.kill()
+            trained.end()
+            record = json.loads((self.model / ".lockstep.lock").read_text())
+            jobs.add(record["job"])
+            if not before:
+                self.assertEqual(record["training"], record["job"])
+                self.follow(*BRIEFLY).end()
+                self.make_best()
+        best = self.evaluations()["best"]
+        self.assertEqual(len(jobs), 2)
+        self.assertIn("Resuming from", self.succeed(*command).stdout)
+        ended = self.follow_to_end()
+        self.assertNotIn("another job", ended.stderr)
+        self.assertEqual(self.evaluations()["best"], best)
+        self.assertGreater(len(self.evaluations()["evaluations"]), 1)
+
+    def test_an_evaluation_json_that_names_no_job_is_this_job_s(self) -> None:
+        self.model = self.trained("model.keras").parent
+        self.follow_to_end()
+        self.make_best()
+        found = self.evaluations()
+        best = found["best"]
+        for key in ("job", "directory", "settings"):
+            self.assertTrue(found.pop(key))
+        (self.model / "eval" / "evaluation.json").write_text(json.dumps(found))
+        os.utime(self.model / "model.keras")
+        self.assertNotIn("another job", self.follow_to_end().stderr)
+        found = self.evaluations()
+        self.assertEqual((found["best"], len(found["evaluations"])), (best, 2))
+        self.assertTrue(found["job"] and found["settings"])
+
+    def test_two_jobs_with_one_directory_of_evaluations(self) -> None:
+        there = ("--eval-dir", self.scratch / "there")
+        first = self.trained("first.keras").parent
+        second = self.trained("second.keras", "--seed", 7).parent
+        for name, other in (("first.keras", None), ("second.keras", first), ("first.keras", second)):
+            self.model = first if other != first else second
+            ended = self.follow_to_end(*there)
+            self.assertEqual(f"is of the job in {other}, " in ended.stderr, other is not None, str(ended))
+            self.assertIn("1 evaluations; best loss", ended.stdout)
+            self.assertEqual((self.scratch / "there" / "best.keras").read_bytes(), (self.model / name).read_bytes())
 
     def test_a_job_s_directory_is_no_evaluator_s(self) -> None:
         self.model = self.trained("model.keras").parent

@@ -81,7 +81,6 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- fail "evaluator.enabled needs a dataset: set dataset.claim or dataset.download" -}}
 {{- end -}}
 {{- include "lockstep.checkPaths" . -}}
-{{- include "lockstep.checkArguments" . -}}
 {{- $workers := $cluster.resources -}}
 {{- $ofWorkers := dict
       "requests" (dict "cpu" $workers.cpuRequest "memory" $workers.memoryRequest)
@@ -113,6 +112,7 @@ job                 of a worker or ps: its item of .Values.jobs
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "lockstep.checkArguments" . -}}
 {{- end -}}
 
 {{- /* Where volumes may be mounted: as in the job's template (scripts/job_contradictions.py). */ -}}
@@ -187,6 +187,22 @@ a list of arguments, returns {"values": [...]}. */ -}}
       "evaluator.args" (dict "--eval-dir" "checkpoints" "--export-dir" "checkpoints" "--follow-backups" "checkpoints"
         "--data-dir" "dataset")
 -}}
+{{- range $option := list "--job_name" "--task_index" "--ps_hosts" "--worker_hosts" "--master_hosts" -}}
+{{- $_ := set (get $ofChart "jobs[].args") $option "use cluster.workers and cluster.parameterServers instead" -}}
+{{- end -}}
+{{- range $option, $volume := get $paths "jobs[].args" -}}
+{{- $variable := printf "LOCKSTEP_%s" (trimPrefix "--" $option | replace "-" "_" | upper) -}}
+{{- $root := (index $.Values $volume).path -}}
+{{- $path := get ($.Values.settings.env | default dict) $variable -}}
+{{- if and $path (not (include "lockstep.isWithin" (list $path $root))) -}}
+{{- fail (printf "settings.env has %s %s, outside of the volume at %s.path: use %s or a path below it, or leave it out"
+      $variable $path $volume $root) -}}
+{{- end -}}
+{{- if hasKey ($.Values.settings.secretEnv | default dict) $variable -}}
+{{- fail (printf "settings.secretEnv has %s, whose path must be known: set it in settings.env, to a path in %s.path"
+      $variable $volume) -}}
+{{- end -}}
+{{- end -}}
 {{- $all := list (list "evaluator.args" $evaluator.args) (list "serve.args" $serve.args) -}}
 {{- range .Values.jobs -}}
 {{- $all = append $all (list "jobs[].args" .args) -}}
