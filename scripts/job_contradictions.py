@@ -143,6 +143,11 @@ def of_servers(given: Parameters) -> Iterator[str]:
         )
     if get("min_workers"):
         yield f"{servers}, but with parameter servers all workers are needed: set min_workers or ps_replicas to 0"
+    if get("command") and re.match(r"(.*/)?python[0-9.]*$", get("command")[0]):
+        yield (
+            f"{servers}, but programs in Python do not use parameter servers: set ps_replicas to 0, or train the model "
+            "with lockstep train"
+        )
 
 
 def of_switches(given: Parameters) -> Iterator[str]:
@@ -295,6 +300,14 @@ def of_options(given: Parameters) -> Iterator[str]:
                         f"{parameter} has {option} {path}, outside of the volume at {volume}: use {get(volume)} or a "
                         "path below it, or omit the option"
                     )
+    exported = re.fullmatch(r"export/(\w+)(/.*)?", get("serve_model", ""))
+    if get("serve") and get("evaluator") and exported and not values_of("--export-dir", all_arguments["evaluator_args"]):
+        exporters = values_of("--export", all_arguments["evaluator_args"])[-1:]
+        if exported[1] not in ",".join(exporters).split(","):
+            yield (
+                f"serve_model is {get('serve_model')}, but the evaluator exports no {exported[1]}: add "
+                f'"--export", "{exported[1]}" to evaluator_args'
+            )
     checkpoints = get("model_checkpoint_dir")
     if not checkpoints:
         return

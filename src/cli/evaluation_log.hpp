@@ -25,6 +25,7 @@ struct Evaluation {
   std::optional<std::uint64_t> iterations = {};      ///< optimizer steps; unknown in a file that was not compiled
   std::set<std::string> upward = {};                 ///< names in `logs` of which a larger value is a better one
   std::string test_set = {};                         ///< with a digest: values of different test sets are not compared
+  std::optional<double> input_scale = {};            ///< of the test set's bytes, if it has some
   std::map<std::string, std::string> settings = {};  ///< what else the values depend on, by option: "--loss"
 };
 

@@ -48,8 +48,9 @@ void set_time(const fs::path& file, std::uint64_t time_ms) {
 }
 
 /// As in an evaluator's evaluation.json.
-Json to_json(const Logs& scores) {
+Json to_json(const Logs& scores, std::optional<double> input_scale) {
   Json written = Json::object();
+  if (input_scale) written[input_scale_key] = *input_scale;
   for (const auto& [name, value] : scores) written[name] = std::isfinite(value) ? Json(value) : Json();
   return written;
 }
@@ -143,7 +144,7 @@ void Exports::add(Exporter exporter, const ModelVersion& version, const Logs& sc
     const fs::path copy = temporary / ("model" + version.file.extension().string());
     copy_durably(version.file, copy);
     set_time(copy, version.time_ms);
-    const std::string text = to_json(scores).dump(1) + "\n";
+    const std::string text = to_json(scores, input_scale_).dump(1) + "\n";
     write_file_atomically(temporary / "evaluation.json", std::as_bytes(std::span(text)));
     written.push_back(number);
     write();  // first, so that a version of this job is never taken for the user's

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,9 @@ enum class Exporter : std::uint8_t {
   best,    ///< each that is better than those before
   final    ///< the last one, when the job has ended
 };
+
+/// In the evaluation.json beside an exported model, among its scores.
+inline constexpr const char* input_scale_key = "input_scale";
 
 struct ExportSettings {
   std::vector<Exporter> exporters = {};
@@ -54,6 +58,9 @@ class Exports {
   /// std::filesystem::filesystem_error; the versions before then stay.
   void add(Exporter exporter, const ModelVersion& version, const Logs& scores);
 
+  /// By what the evaluation multiplied bytes, for the evaluation.json of later versions: a server's page draws bytes.
+  void set_input_scale(std::optional<double> scale) noexcept { input_scale_ = scale; }
+
  private:
   using Numbers = std::vector<std::uint64_t>;
 
@@ -66,6 +73,7 @@ class Exports {
   std::string job_;  ///< where its model directory is, from this one: volumes are mounted at several paths
   FileDescriptor lock_;
   std::map<Exporter, Numbers> written_;  ///< ascending
+  std::optional<double> input_scale_;
 };
 
 }  // namespace lockstep

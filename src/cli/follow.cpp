@@ -134,6 +134,7 @@ void Follower::evaluate(const ModelVersion& version) {
             << std::endl;
   ModelVersion content = version;
   content.file = copy.file();
+  exports_.set_input_scale(found.input_scale);
   exports_.add(Exporter::latest, content, found.logs);
   log_.add(version, found, copy.file(), job_.training());
   if (const std::optional<ModelVersion> best = log_.best()) exports_.add(Exporter::best, *best, log_.best_scores());

@@ -152,6 +152,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSe
   const std::string bytes = describe_bytes(test, options, model.architecture());
   found.test_set = digest_of(test) + (bytes.empty() ? "" : ", " + bytes);
   found.settings = settings_of(model, options);
+  found.input_scale = byte_scale_of(test, options, model.architecture());
   if (tells_scale && model.is_chief()) {
     tell_scale(file, model.architecture(), iterations, test, options);
     warn_of_crossentropies(*model.compile_options(), model.architecture(), options.clip_probabilities);

@@ -337,12 +337,18 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
       data.label_of(*std::ranges::find_if(data.inputs, holds_bytes))));
 }
 
-std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model) {
+std::optional<double> byte_scale_of(const Dataset& data, const Options& options, const Architecture& model) {
   const std::vector<double> scales = byte_scales_of(data, model);
-  if (scales.empty()) return "";
-  const double byte_scale = options.input_scale.value_or(*std::ranges::min_element(scales));
-  if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model has a layer that reads them so";
-  const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
+  if (scales.empty()) return std::nullopt;
+  return options.input_scale.value_or(*std::ranges::min_element(scales));
+}
+
+std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model) {
+  const std::optional<double> byte_scale = byte_scale_of(data, options, model);
+  if (!byte_scale) return "";
+  if (*byte_scale == 1 && !options.input_scale)
+    return "bytes unscaled because the model has a layer that reads them so";
+  const std::string scale = *byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", *byte_scale);
   return fmt::format("bytes multiplied by {} ({})", scale, options.input_scale ? "--input-scale" : "see --input-scale");
 }
 

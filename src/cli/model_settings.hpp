@@ -58,6 +58,10 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
 /// Warns if --input-scale multiplies bytes that a Rescaling layer multiplies again.
 void warn_of_second_scale(const Options& options, const Architecture& model);
 
+/// By what the bytes of the inputs are multiplied; none if they are floats.
+[[nodiscard]] std::optional<double> byte_scale_of(const Dataset& data, const Options& options,
+                                                  const Architecture& model);
+
 /// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (see --input-scale)"; empty if they are
 /// floats.
 [[nodiscard]] std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model);

@@ -2,6 +2,7 @@
 #include "cli/serve.hpp"
 
 #include "checkpoint/model_file.hpp"
+#include "cli/exporters.hpp"
 #include "cli/history_summary.hpp"
 #include "cluster/net/socket.hpp"
 #include "core/descriptor_limit.hpp"
@@ -133,26 +134,31 @@ std::vector<ProgramOption> serve_options(ServeSettings& settings) {
 }
 
 /// Of the evaluation.json beside a model that an evaluator has exported.
-std::map<std::string, double> read_exported_scores(const std::filesystem::path& model) {
+ModelFacts read_exported_facts(const std::filesystem::path& model) {
   constexpr std::uintmax_t max_bytes = 1 << 20;
-  std::map<std::string, double> scores;
+  ModelFacts facts;
   const std::filesystem::path path = model.parent_path() / "evaluation.json";
   std::error_code unknown;
   if (const std::uintmax_t bytes = std::filesystem::file_size(path, unknown); unknown || bytes > max_bytes)
-    return scores;
+    return facts;
   std::ifstream file(path, std::ios::binary);
   const auto read = nlohmann::json::parse(file, nullptr, false);
-  if (!read.is_object()) return scores;
+  if (!read.is_object()) return facts;
   for (const auto& [name, value] : read.items()) {
-    if (value.is_number()) scores["test " + name] = value.get<double>();
+    if (!value.is_number()) continue;
+    if (name == input_scale_key) {
+      facts.input_scale = value.get<double>();
+    } else {
+      facts.scores["test " + name] = value.get<double>();
+    }
   }
-  return scores;
+  return facts;
 }
 
 ModelFacts facts_of(const std::filesystem::path& model, const std::optional<std::uint64_t>& iterations) {
   try {
     const std::optional<HistorySummary> history = read_history_of(model, iterations);
-    if (!history) return {.scores = read_exported_scores(model)};
+    if (!history) return read_exported_facts(model);
     ModelFacts facts{.scores = history->last_logs, .input_scale = history->input_scale};
     if (!history->evaluation.empty()) facts.scores.clear();
     for (const auto& [name, value] : history->evaluation) facts.scores["test " + name] = value;

@@ -85,7 +85,7 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             },
             "dataset": {"claim": "digits", "path": "/mnist"},
             "checkpoints": {"path": "/m"},
-            "evaluator": {"enabled": True, "args": ["--monitor", "accuracy {{x}} \"'"]},
+            "evaluator": {"enabled": True, "args": ["--monitor", "accuracy {{x}} \"'", "--export", "latest,best"]},
             "serve": {"enabled": True, "model": "export/best"},
         },
         {
@@ -99,7 +99,7 @@ EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "active_deadline": 7200, "ttl_after_finished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
             "secret_env": {"API_KEY": "of.team/key"}, "secret_volumes": {"a.b": "/one", "c": "/two"},
             "data_pvc_name": "digits", "data_dir": "/mnist", "model_checkpoint_dir": "/m",
-            "evaluator": True, "evaluator_args": ["--monitor", "accuracy {{x}} \"'"],
+            "evaluator": True, "evaluator_args": ["--monitor", "accuracy {{x}} \"'", "--export", "latest,best"],
             "serve": True, "serve_model": "export/best",
         },
     ),
@@ -344,6 +344,16 @@ class Helm(support.TestCase):
         for served in ("m", "m/export/best"):
             self.assert_accepted(model_dir | {"serve": {"enabled": True, "model": served}})
         self.assert_accepted(with_arguments("cmdline_args", ["--model-dir", "/pvcmnt/"]) | evaluator)
+        server = {"serve": {"enabled": True, "model": "export/best"}}
+        self.assert_accepted(server)  # of an evaluator that another release has
+        self.assert_refused("the evaluator exports no best", evaluator | server)
+        for args, exports in ((["--export", "latest,best"], True), (["--export=latest"], False),
+                              (["--export-dir", "/pvcmnt/e"], True)):
+            values = evaluator | server | {"evaluator": {"enabled": True, "args": args}}
+            if exports:
+                self.assert_accepted(values)
+            else:
+                self.assert_refused('add "--export", "best" to evaluator.args', values)
         backups = with_arguments("cmdline_args", ["--backup-dir", "/pvcmnt/b"])
         self.assert_accepted(backups)
         self.assert_refused("add --follow-backups /pvcmnt/b to evaluator.args", backups | evaluator)

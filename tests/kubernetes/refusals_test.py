@@ -200,6 +200,9 @@ class Contradictions(support.TestCase):
                 self.assert_refused("the evaluator follows /pvcmnt: omit", cmdline_args=arguments, **evaluator)
                 self.assert_refused("takes models from /pvcmnt: set serve_model", cmdline_args=arguments, serve=True)
                 other = {"serve": True, "serve_model": "export/best"}
+                beside = other | {"evaluator": True, "data_pvc_name": "d"}
+                self.assert_refused('add "--export", "best" to evaluator_args', **beside, evaluator_args=["--export", "final"])
+                support.objects(**beside, evaluator_args=["--export=best,final"])
                 self.assert_refused("takes models from /pvcmnt/export/best", cmdline_args=arguments, **other)
                 support.objects(cmdline_args=arguments, serve=True, serve_model="m/export/best")
         support.objects(cmdline_args=["--model-dir", "/pvcmnt/"], serve=True, **evaluator)
@@ -254,6 +257,8 @@ class Contradictions(support.TestCase):
         for other in ("num_gpus_per_worker", "ranks_per_worker"):
             self.assert_refused("each worker is one trainer", deploy=True, ps_replicas=1, **{other: 2})
         self.assert_refused("all workers are needed", ps_replicas=2, min_workers=1)
+        python = {"command": ["python", "/scripts/train.py"], "script_config_map": "s"}
+        self.assert_refused("programs in Python do not use parameter servers", deploy=True, ps_replicas=2, **python)
         self.assert_refused("use ps_replicas instead", env={"LOCKSTEP_STRATEGY": "parameter-server"})
         self.assert_refused("set kind to jobset", deploy=True, worker_replicas=1, ps_replicas=1, queue="team")
 

@@ -570,7 +570,7 @@ class FollowTest(ModelFileTest):
             found = json.loads(path.read_text())[key]
             scores = json.loads(max((self.model / "export" / name).glob("*/evaluation.json")).read_text())
             last = found[-1] if isinstance(found, list) else found
-            self.assertEqual(scores, {name: last[name] for name in ("accuracy", "loss")})
+            self.assertEqual(scores, {name: last[name] for name in ("accuracy", "loss")} | {"input_scale": 1 / 255})
         for name in ("latest", "final"):
             copy = self.model / "export" / name / str(versions[-1]) / "model.keras"
             self.assertEqual(copy.read_bytes(), (self.model / "model.keras").read_bytes())

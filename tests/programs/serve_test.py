@@ -47,6 +47,16 @@ class ServeTest(ServerTest):
         ended = server.end()
         self.assertEqual((ended.code, ended.errors), (0, []), str(ended))
 
+    def test_an_exported_model_is_drawn_for_in_the_scale_of_its_evaluation(self) -> None:
+        version = self.scratch / "exported" / "1"
+        version.mkdir(parents=True)
+        shutil.copy(self.trained("first.keras"), version / "model.keras")
+        (version / "evaluation.json").write_text(json.dumps({"accuracy": 0.5, "input_scale": 1}))
+        _, port = self.serve("--model", version.parent)
+        self.assertTrue(eventually(lambda: get(port, "/healthz")[0] == 200))
+        shown = json.loads(get(port, "/model")[1])
+        self.assertEqual((shown["pixel_scale"], shown["scores"]), (255, {"test accuracy": 0.5}))
+
     def test_the_record_of_a_training_may_come_after_its_model(self) -> None:
         model = self.trained("first.keras")
         folder = self.scratch / "served"

@@ -225,6 +225,15 @@ a list of arguments, returns {"values": [...]}. */ -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $exported := regexFind "^export/[A-Za-z0-9_]+" (default "" $serve.model) | trimPrefix "export/" -}}
+{{- $exportDir := (include "lockstep.valuesOf" (list "--export-dir" $evaluator.args) | fromJson).values -}}
+{{- if and $serve.enabled $evaluator.enabled $exported (not $exportDir) -}}
+{{- $exporters := last (include "lockstep.valuesOf" (list "--export" $evaluator.args) | fromJson).values | default "" -}}
+{{- if not (has $exported (splitList "," (toString $exporters))) -}}
+{{- fail (printf "serve.model is %s, but the evaluator exports no %s: add \"--export\", \"%s\" to evaluator.args"
+      $serve.model $exported $exported) -}}
+{{- end -}}
+{{- end -}}
 {{- $followed := (include "lockstep.valuesOf" (list "--follow-backups" $evaluator.args) | fromJson).values -}}
 {{- $followed = last $followed | default (printf "%s/backup" $checkpoints) -}}
 {{- range .Values.jobs -}}
