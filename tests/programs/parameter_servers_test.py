@@ -243,8 +243,16 @@ class ParameterServersTest(WithServers):
                 "TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
         launcher = self.started[1].process.pid
         listed = Path(f"/proc/{launcher}/task/{launcher}/children")
-        self.assertTrue(eventually(lambda: bool(listed.read_text()), 10, 0))
-        os.kill(int(listed.read_text().split()[0]), signal.SIGSTOP)
+
+        def server() -> int:
+            """Once it runs its own program: posix_spawn() waits for that."""
+            for child in listed.read_text().split():
+                if b"pmix-server" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+            return 0
+
+        self.assertTrue(eventually(lambda: server() > 0, 10, 0))
+        os.kill(server(), signal.SIGSTOP)
         ended = self.assert_ended_with_restarts()
         self.assertIn("ps 0: the PMIx server was stopped (SIGSTOP)", ended[1].stderr)
 
