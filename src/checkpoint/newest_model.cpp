@@ -15,7 +15,6 @@
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -96,8 +95,9 @@ std::vector<ModelVersion> models_of(const fs::path& path) {
   if (fs::is_directory(path, error)) {
     found = files_in(path, is_whole_model);
     if (!found.empty()) return found;
-    for (const NumberedDirectory& version : numbered_directories(path) | std::views::reverse)
-      std::ranges::move(files_in(version.path, is_whole_model), std::back_inserter(found));
+    const std::vector<NumberedDirectory> versions = numbered_directories(path);
+    for (auto version = versions.rbegin(); version != versions.rend(); ++version)
+      std::ranges::move(files_in(version->path, is_whole_model), std::back_inserter(found));
     return found;
   }
   if (error && error.value() != ENOENT) throw_io_error("cannot read " + path.string(), error.value());
