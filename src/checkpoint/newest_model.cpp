@@ -96,6 +96,7 @@ std::vector<ModelVersion> models_of(const fs::path& path) {
     found = files_in(path, is_whole_model);
     if (!found.empty()) return found;
     const std::vector<NumberedDirectory> versions = numbered_directories(path);
+    // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot compile std::views::reverse of libstdc++
     for (auto version = versions.rbegin(); version != versions.rend(); ++version)
       std::ranges::move(files_in(version->path, is_whole_model), std::back_inserter(found));
     return found;
