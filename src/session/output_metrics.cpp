@@ -1,6 +1,7 @@
 // See output_metrics.hpp.
 #include "session/output_metrics.hpp"
 
+#include "graph/graph.hpp"
 #include "metrics/metric_registry.hpp"
 
 #include <algorithm>
