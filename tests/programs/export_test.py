@@ -49,7 +49,8 @@ class SavedModelTest(ModelFileTest):
             return False
 
     def test_an_interrupted_export_leaves_nothing(self) -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup, and in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             running = self.export(self.python(ENDLESS))
             python = self.python_process()
