@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import data_files
 from browser import CHROMEDRIVER
+from launch_test import free_ports
 from support import TEMPORARY, Ended, Running, clean_environment, eventually, program
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "walkthrough.md"
@@ -32,14 +32,6 @@ def blocks(kind: str) -> list[tuple[str, str]]:
     """What follows a comment on the page: the comment's last word, and the code."""
     found = re.findall(rf"<!-- {kind} ?(\S*) ?-->\n```(?:sh)?\n(.*?)```", PAGE.read_text(), re.S)
     return list(found)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def words(svg: str) -> str:

@@ -23,7 +23,7 @@ struct ProcessExit {
   int signal = 0;                 ///< the signal that killed the process, or 0
   std::string error = {};         ///< what the trainer reported before it ended
   bool is_wrapper = false;        ///< the reports came from another process: a script ran the trainer
-  bool tasks_never_came = false;  ///< the trainer waited for other tasks in vain
+  bool tasks_never_came = false;  ///< other tasks did not connect in time
 };
 
 class TrainerProcess {

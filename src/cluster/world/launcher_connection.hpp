@@ -32,7 +32,8 @@ class LauncherConnection {
   /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
   static void report_error(const std::string& message) noexcept;
 
-  /// Tells the launcher that a restarted trainer would wait in vain, too. Does nothing without a launcher.
+  /// Tells the launcher that the other tasks did not connect in time, so that it starts no trainer again. Does nothing
+  /// without a launcher.
   static void report_tasks_never_came() noexcept;
 
   /// The launcher as the keeper of locks: it keeps their files open, for later generations to inherit, until it ends or
