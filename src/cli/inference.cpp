@@ -118,9 +118,7 @@ std::map<std::string, std::string> settings_of(const Model& model, const Options
   Json metrics{{"metrics", compiled.at("metrics")}};
   if (const Json& weights = compiled.at("loss_weights"); !weights.is_null()) losses["loss_weights"] = weights;
   if (const Json& weighted = compiled.at("weighted_metrics"); !weighted.is_null()) metrics["weighted"] = weighted;
-  const bool is_mixed = options.precision == Precision::automatic
-                            ? layers_are_mixed(model.architecture().flattened().layers())
-                            : options.precision == Precision::mixed_bfloat16;
+  const bool is_mixed = are_mixed(model.architecture().flattened().layers(), options.precision);
   return {{"--loss", losses.dump()},
           {"--metrics", metrics.dump()},
           {"--clip-probabilities", options.clip_probabilities ? "yes" : "no"},

@@ -43,8 +43,7 @@ class Lowering {
                                 .metrics = std::move(output.metrics),
                                 .weighted_metrics = std::move(output.weighted_metrics)});
     }
-    graph_.mixed_bfloat16 =
-        precision == Precision::automatic ? layers_are_mixed(graph_.layers) : precision == Precision::mixed_bfloat16;
+    graph_.mixed_bfloat16 = are_mixed(graph_.layers, precision);
     graph_.is_chain = architecture_.is_chain() &&
                       std::ranges::none_of(graph_.layers, [](const LayerInfo& layer) { return is_penalized(layer); });
     graph_.inputs.resize(architecture_.inputs().size());

@@ -13,7 +13,8 @@
 
 namespace lockstep {
 
-bool layers_are_mixed(const std::vector<LayerInfo>& layers) {
+bool are_mixed(const std::vector<LayerInfo>& layers, Precision precision) {
+  if (precision != Precision::automatic) return precision == Precision::mixed_bfloat16;
   if (std::ranges::none_of(layers, [](const LayerInfo& layer) { return layer.precision != Precision::float32; }))
     return false;
   const auto has_weights = [](const LayerInfo& layer) { return !layer.parameters.empty(); };
