@@ -1,11 +1,12 @@
 """The page of `lockstep serve` in a browser: a drawn digit, its class, and a newer model. Skipped without chromedriver."""
 
+import json
 import shutil
 import time
 import unittest
 
 from browser import CHROMEDRIVER, Browser
-from serve_support import ServerTest
+from serve_support import ServerTest, ask
 from support import Running, eventually, program
 
 
@@ -40,6 +41,32 @@ class ServePageTest(ServerTest):
         time.sleep(0.01)  # versions are milliseconds
         self.served(self.model / "model.h5")
         self.assertTrue(eventually(lambda: browser.run("return model.version") != version), "the page shows the new model")
+        self.assert_has_form(browser, port)
+
+    def assert_has_form(self, browser: Browser, port: int) -> None:
+        """The page of a model that takes no picture."""
+        browser.run("pictureShape = () => null; refresh()")
+        self.assertTrue(eventually(lambda: not browser.run("return document.getElementById('form').hidden")))
+        blank = browser.run("return document.getElementById('instance').value")
+        self.assertEqual(json.loads(blank), [[0] * 28] * 28)
+        code, reply = ask(port, {"instances": [json.loads(blank)]})
+        self.assertEqual(code, 200, reply)
+        self.assertEqual(json.loads(self.predict_by_form(browser, blank, "[")), reply["predictions"][0])
+        self.predict_by_form(browser, "[[1", "This is no JSON")
+        self.predict_by_form(browser, "[1, 2]", "on an axis of 28")
+        self.assertEqual(browser.run("refresh(); return document.getElementById('instance').value"), "[1, 2]")
+        inputs = "[{name: 'age', shape: [1]}, {name: 'map', shape: [2, 2]}]"
+        self.assertEqual(browser.run(f"model.inputs = {inputs}; return blankInstance()"),
+                         {"age": [0], "map": [[0, 0], [0, 0]]})
+        self.assertIsNone(browser.run("model.inputs = [{name: 'x', shape: [64, 64]}]; return blankInstance()"))
+
+    def predict_by_form(self, browser: Browser, text: str, said: str) -> str:
+        """What the page answers, which contains `said`."""
+        browser.run("document.getElementById('instance').value = arguments[0];"
+                    "document.getElementById('predict').click()", text)
+        answer = "return document.getElementById('prediction').textContent"
+        self.assertTrue(eventually(lambda: said in browser.run(answer)), browser.run(answer))
+        return str(browser.run(answer))
 
     def assert_shows(self, browser: Browser, outputs: str, rows: list[str]) -> None:
         """For outputs of a model, each class and its probability."""
