@@ -99,8 +99,8 @@ class OpenShift(support.TestCase):
             # Defaults of `lockstep launch`.
             left_out = {"LOCKSTEP_RANKS_PER_WORKER", "LOCKSTEP_RENDEZVOUS_TIMEOUT"}
             ours_env, wanted_env = ({it["name"]: it for it in c["env"]} for c in (container, wanted))
-            self.assertEqual(set(ours_env), set(wanted_env) - left_out | {"BUCKET"})
-            for name in set(ours_env) - {"BUCKET", "CLUSTER_CONFIG"}:
+            self.assertEqual(set(ours_env), set(wanted_env) - left_out | {"BUCKET", "ARGUMENTS"})
+            for name in set(ours_env) - {"BUCKET", "ARGUMENTS", "CLUSTER_CONFIG"}:
                 self.assertEqual(ours_env[name], wanted_env[name])
 
     def test_no_user_id_is_asked_for(self) -> None:
@@ -121,6 +121,14 @@ class OpenShift(support.TestCase):
         for bucket, expected in (("https://storage.example/mnist", "mnist /data"), ("", "")):
             ended = support.run("sh", "-c", script, environment={"LOCKSTEP_DATA_MIRROR": bucket})
             self.assertEqual((ended.code, ended.stdout.strip()), (0, expected))
+
+    def test_arguments_are_the_program_s_options(self) -> None:
+        (chief, _) = support.workers(process(**self.given, ARGUMENTS="--epochs 20 --save-as *.h5"))
+        container = support.trainer(chief)
+        command = [word.replace("exec lockstep launch --", "exec echo") for word in container["command"]]
+        given = {"ARGUMENTS": support.environment(container)["ARGUMENTS"]}
+        ended = support.run(*command, *container["args"], environment=given)
+        self.assertEqual((ended.code, ended.stdout.strip()), (0, "keras_mnist --epochs 20 --save-as *.h5"))
 
 
 def without(value: support.Object, names: tuple[str, ...]) -> support.Object:
