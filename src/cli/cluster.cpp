@@ -125,7 +125,11 @@ ClusterSpec read_cluster(const ClusterOptions& options) {
     environment["TF_CONFIG"] = given.starts_with('@') ? read_file(given.substr(1)) : given;
     environment.erase("CLUSTER_CONFIG");
   }
-  return read_cluster_spec(environment);
+  ClusterSpec spec = read_cluster_spec(environment);
+  for (const auto& [name, hint, is_of_other] : find_unknown_variables(environment, {}, {})) {
+    if (!hint.empty()) spec.warnings.push_back("no option reads the variable " + name + hint);
+  }
+  return spec;
 }
 
 /// Workers that have parameter servers connect to them, and listen nowhere.

@@ -48,6 +48,8 @@ void require_files(const ExportOptions& options) {
   }
   if (std::error_code unknown; !fs::exists(options.model, unknown) && !unknown)
     throw UsageError(fmt::format("there is no file {}; name a .keras or .h5 file", options.model.string()));
+  if (std::error_code unknown; fs::is_directory(options.model, unknown))
+    throw UsageError(fmt::format("--model {} is a directory; name a .keras or .h5 file", options.model.string()));
 }
 
 void require_not_model(const ExportOptions& options) {

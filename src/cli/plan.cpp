@@ -48,7 +48,8 @@ void plan(std::span<const std::string> args) {
        .set = [&](const OptionValue& given) { servers = static_cast<std::size_t>(read_whole(given, 1, 4096)); }},
       {.name = "ps-placement",
        .metavar = "NAME",
-       .help = "round-robin, greedy or partitioned: what each ps holds",
+       .help =
+           "what each ps holds: round-robin, greedy, partitioned,\nfixed-shards:N, min-size:BYTES or max-size:BYTES",
        .shown_default = "round-robin",
        .set = [&](const OptionValue& given) { placement = given.value; }},
       {.name = "bandwidth",
@@ -78,6 +79,8 @@ void plan(std::span<const std::string> args) {
   if (options.parallelism != Parallelism::automatic) {
     throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
   }
+  if (servers > 0 && lists_kernels)
+    throw UsageError("--servers and --kernels each list something else; leave one of them out");
   if (servers == 0 && !placement.empty())
     throw UsageError("--ps-placement is of parameter servers; add --servers N, or leave it out");
   MultiWorkerMirroredStrategy strategy{options};

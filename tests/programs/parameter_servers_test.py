@@ -360,5 +360,9 @@ class ParameterServersTest(WithServers):
                              ["ps 0", "ps 1"])
             self.assertIn("dense/kernel", ended.stdout)
         self.assertNotEqual(shown["round-robin"], shown["greedy"])
-        ended = Running([program("lockstep"), "plan", "--model", str(model), "--ps-placement", "greedy"], self.cwd, {}).end()
-        self.assert_fails(ended, USAGE, "--ps-placement", "add --servers")
+        for options, words in ((["--ps-placement", "greedy"], "--ps-placement is of parameter servers; add --servers"),
+                               (["--servers", "2", "--kernels"], "--servers and --kernels"),
+                               (["--servers", "2", "--ps-placement", "max-size"], "max-size:BYTES")):
+            with self.subTest(options):
+                ended = Running([program("lockstep"), "plan", "--model", str(model), *options], self.cwd, {}).end()
+                self.assert_fails(ended, USAGE, words)

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -33,10 +35,35 @@ constexpr std::size_t max_bytes = std::size_t{1} << 20U;
                                         : "check quotes, commas and brackets there"));
 }
 
+/// Refuses an object with the same key twice, of which parsers keep one and drop the other in silence.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(std::string variable) : variable_(std::move(variable)) {}
+  /// Takes an event of the parser. Throws UsageError.
+  void check(json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      keys_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second) {
+      throw UsageError(fmt::format("{} has the key {} twice in one object; keep one of them, with the tasks of both",
+                                   variable_, quote(parsed.get_ref<const std::string&>())));
+    }
+  }
+
+ private:
+  std::string variable_;
+  std::vector<std::set<std::string>> keys_;  ///< of each open object
+};
+
 /// Throws json::parse_error.
 json parse_strictly(const std::string& variable, const std::string& text) {
+  DuplicateKeys keys(variable);
   try {
-    return json::parse(text);
+    return json::parse(text, [&](int /*depth*/, json::parse_event_t event, const json& parsed) {
+      keys.check(event, parsed);
+      return true;
+    });
   } catch (const json::out_of_range& error) {  // a number out of range, quoted in what()
     const std::string_view what = error.what();
     const std::size_t number = what.find('\'');

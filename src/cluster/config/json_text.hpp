@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// Parses the value of a variable, of at most 1 MiB. A comma before a closing bracket is ignored with a warning. Throws
-/// UsageError.
+/// UsageError, also if an object has a key twice.
 [[nodiscard]] nlohmann::json parse_json(const std::string& variable, const std::string& text,
                                         std::vector<std::string>& warnings);
 

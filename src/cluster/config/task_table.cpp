@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t max_tasks = 100'000;
 constexpr std::array<std::string_view, 5> known_types{"chief", "master", "worker", "ps", "evaluator"};
+constexpr const char* known_types_text = "chief (or master), worker, ps and evaluator";
 
 std::string describe(const Job& job, const std::string& type) {
   if (job.empty()) return "no " + type;
@@ -47,7 +48,7 @@ bool TaskTable::is_type(const std::string& type) { return std::ranges::find(know
 
 void TaskTable::add_type(const std::string& type) {
   if (!is_type(type)) {
-    refuse(fmt::format("'s cluster has tasks of the unknown type {}; use chief and worker", quote(type)));
+    refuse(fmt::format("'s cluster has tasks of the unknown type {}; the types are {}", quote(type), known_types_text));
   }
   jobs_[type];
 }
@@ -125,7 +126,7 @@ void TaskTable::require_own(const TaskName& own, ParameterServers servers) const
         "workers train; start all tasks with it, or no program for this task");
   }
   if (!is_type(type)) {
-    refuse(fmt::format("'s task has the unknown type {}; use chief or worker", quote(type)));
+    refuse(fmt::format("'s task has the unknown type {}; the types are {}", quote(type), known_types_text));
   }
   const auto job = jobs_.find(type);
   if (job == jobs_.end() || !job->second.contains(index)) {

@@ -151,4 +151,7 @@ TEST_CASE("TF_CONFIG is read from the environment, the command line or a file") 
   }
   REQUIRE(unsetenv("TF_CONFIG") == 0);
   require_words(run({}).out, {"no cluster"});
+  REQUIRE(setenv("CLUSTER_CONFG", "{}", 1) == 0);
+  require_words(run({}).out, {"no option reads the variable CLUSTER_CONFG; did you mean CLUSTER_CONFIG?"});
+  REQUIRE(unsetenv("CLUSTER_CONFG") == 0);
 }

@@ -94,6 +94,7 @@ TEST_CASE("export refuses wrong options", "[export]") {
   refuses({"export", "--model", at.model}, "lockstep export needs --output FILE; see lockstep export --help");
   refuses({"export", "--model", "none.keras", "--output", at.output},
           "there is no file none.keras; name a .keras or .h5 file");
+  refuses({"export", "--model", ".", "--output", at.output}, "--model . is a directory; name a .keras or .h5 file");
   refuses({"export", "--model", at.model, "--output", "model.pb"},
           "--output is model.pb, whose ending names no format; end it in .onnx, or give --format onnx or saved-model");
   refuses({"export", "--model", at.model, "--output", at.output, "--opset", "16"},
