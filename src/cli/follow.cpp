@@ -212,6 +212,9 @@ void Follower::run() {
       problem_.clear();
     } catch (const IoError& error) {
       require_patience(error);
+    } catch (const TestSetError& error) {
+      if (!error.may_pass()) throw;
+      require_patience(error);
     } catch (const DataError& error) {
       require_patience(error);
     } catch (const fs::filesystem_error& error) {

@@ -10,11 +10,13 @@
 #include "cli/model_settings.hpp"
 #include "cli/warn_of_backends.hpp"
 #include "cluster/launcher/container_init.hpp"
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
 #include "graph/mixed_precision.hpp"
 #include "options/read_value.hpp"
+#include "ownership/directory_record.hpp"
 #include "report/log_value.hpp"
 #include "session/data_digest.hpp"
 #include "training/metric_direction.hpp"
@@ -25,6 +27,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -89,14 +93,41 @@ std::vector<std::byte> to_npz(const Architecture& model, const std::vector<std::
   return make_zip(members);
 }
 
+/// Whether a file of the data was written within the last minute: the rest of it may be yet to come.
+bool may_be_being_written(const std::filesystem::path& data) {
+  constexpr double settled_s = 60;
+  const auto is_recent = [](const std::filesystem::path& file) {
+    struct stat status {};
+    return stat(file.c_str(), &status) == 0 &&
+           wall_clock_seconds() < static_cast<double>(status.st_mtim.tv_sec) + settled_s;
+  };
+  return std::ranges::any_of(dataset_files(data), is_recent);
+}
+
 /// Tells what is wrong with the test set from damage of a model.
 template <typename Work>
-void with_test_set(const Work& work) {
+void with_test_set(const std::filesystem::path& data, const Work& work) {
   try {
     work();
   } catch (const DataError& error) {
-    throw TestSetError(error.what());
+    throw TestSetError(error.what(), may_be_being_written(data));
   }
+}
+
+/// Throws UsageError if the path names no data set but, say, a job's models.
+void require_test_data(const std::filesystem::path& data) {
+  if (!std::filesystem::exists(data))
+    throw UsageError(fmt::format("--data-dir is {}, which does not exist; correct the path", data.string()));
+  std::string problem;
+  if (!std::filesystem::is_directory(data)) {
+    if (data.extension() == ".npz") return;
+    problem = "which is neither a directory nor a .npz file";
+  } else {
+    if (!dataset_files(data).empty()) return;
+    const std::optional<DirectoryRecord> record = find_record(data);
+    problem = record ? "where " + describe(record) + " writes its models" : "which holds no data set";
+  }
+  throw UsageError(fmt::format("--data-dir is {}, {}; name the test set's file or directory", data.string(), problem));
 }
 
 struct EvaluateSettings {
@@ -135,7 +166,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSe
     if (saved) iterations = saved->saved_iterations;
     CompileOptions compile_options = resolve_compile_options(settings.model, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
-    with_test_set([&] {
+    with_test_set(options.data_dir, [&] {
       test = first_batches(load_test_data(options.data_dir, array_names(architecture)), settings.eval_steps, options);
       check_inputs(test, options, architecture);
       made_one_hot = convert_targets(test, compile_options, architecture);
@@ -143,7 +174,7 @@ Evaluation evaluate_file(MultiWorkerMirroredStrategy& strategy, const EvaluateSe
     return compile_options;
   });
   Evaluation found{.iterations = iterations};
-  with_test_set([&] { found.logs = model.evaluate(test); });
+  with_test_set(options.data_dir, [&] { found.logs = model.evaluate(test); });
   for (const auto& [name, value] : found.logs) {
     if (is_upward_log(model.compile_options(), name).value_or(false)) found.upward.insert(name);
   }
@@ -183,10 +214,7 @@ void evaluate(std::span<const std::string> args) {
     require_weights(model, options);
   }
   require_data_dir(options, program);
-  if (!follow.directory.empty() && !std::filesystem::exists(options.data_dir)) {  // before the first model comes
-    throw UsageError(
-        fmt::format("--data-dir is {}, which does not exist; correct the path", options.data_dir.string()));
-  }
+  if (!follow.directory.empty()) require_test_data(options.data_dir);  // before the first model comes
   MultiWorkerMirroredStrategy strategy{options};
   if (!follow.directory.empty()) {
     if (strategy.num_workers() > 1)
