@@ -124,6 +124,7 @@ class Trial {
                plan.graph.mixed_bfloat16),
         all_to_alls_(plan.graph),
         peer_gradients_(ranks > 1 ? plan.elements * sizeof(float) : 0),
+        constrained_(plan.constrained_ranges()),
         data_(plan.graph, num_examples) {
     std::ranges::fill(peer_gradients_.as<std::byte>(), std::byte{0});
     common_.arenas.local = &local_.arenas;
@@ -148,9 +149,12 @@ class Trial {
   }
 
  private:
-  /// Gradients of other ranks come from memory, as in training.
+  /// What the busiest rank of a host updates of a bucket. Gradients of other ranks come from memory, as in training.
   void update(const Range& bucket) {
-    const std::size_t shard = (bucket.end - bucket.begin) / ranks_per_host_;
+    const bool is_constrained = std::ranges::any_of(constrained_, [&](const Range& range) {
+      return range.begin < bucket.end && bucket.begin < range.end;
+    });  // one rank updates all of it
+    const std::size_t shard = (bucket.end - bucket.begin) / (is_constrained ? 1 : ranks_per_host_);
     executable_->update({bucket.begin, bucket.begin + shard, std::span(gradient_sources_).first(sources_)}, optimizer_,
                         1);
   }
@@ -176,6 +180,7 @@ class Trial {
   TrialArenas local_;
   AllToAllMemory all_to_alls_;
   AlignedBuffer peer_gradients_;
+  std::vector<Range> constrained_;
   TrialData data_;
   std::unique_ptr<Executable> executable_;
   std::array<const float*, 2> gradient_sources_{};

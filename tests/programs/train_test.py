@@ -44,6 +44,17 @@ class TrainTest(ModelFileTest):
         self.succeed("--model", self.plain, *COMPILED, *SHORT, *frozen, "--initial-weights", first)
         self.assertTrue(self.same_weights(first, self.model / "kept.weights.h5"))
 
+    def test_weights_with_constraints_train_on_any_number_of_workers(self) -> None:
+        """By the parallelism that `auto` chooses, which times updates of the weights."""
+        constraint = {"kernel_constraint": {"class_name": "MaxNorm", "config": {"max_value": 0.5, "axis": 0}}}
+        self.plain.write_text(description(("Flatten", {}), ("Dense", {"units": 64, **constraint}),
+                                          ("Dense", {"units": 10, **constraint})))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        alone = self.losses()
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, workers=2)
+        for mine, theirs in zip(self.losses(), alone, strict=True):
+            self.assertAlmostEqual(mine, theirs, delta=1e-4)
+
     def test_given_weights_replace_those_of_the_file(self) -> None:
         first, second = self.trained("first.keras"), self.trained("second.weights.h5", "--seed", 2)
         self.succeed("--model", first, *SHORT, "--learning-rate", 1e-30, "--initial-weights", second)

@@ -316,7 +316,8 @@ class CpuExecutable final : public Executable {
       const Range stored{parameter.offset, parameter.offset + parameter.storage};
       if (stored.end <= shard.begin || shard.end <= stored.begin) continue;
       if (stored.begin < shard.begin || shard.end < stored.end) {
-        throw InternalError("the constraint of '" + parameter.name + "' has a part of it; please report this");
+        throw InternalError("a rank updates a part of '" + parameter.name +
+                            "', but its constraint needs all of it; please report this");
       }
       constrained_.resize(static_cast<std::size_t>(parameter.info.shape.elements()));
       read_parameter(p, arenas.weights, constrained_);

@@ -111,6 +111,20 @@ TEST_CASE("the kernels of a plan can be timed without other ranks") {
   }
 }
 
+TEST_CASE("an update with a constraint is timed on whole variables, as one rank of a host makes it") {
+  const auto backend = make_cpu_backend(1);
+  const Constraint max_norm = MaxNorm(0.5);
+  for (const Sequential& model :
+       {Sequential{Input({6, 6, 2}), Conv2D(16, 3, {.kernel_constraint = max_norm}), Flatten(), Dense(3)},
+        Sequential{Input({40}), Dense(50, {.kernel_constraint = NonNeg()}), Dense(3, {.kernel_constraint = max_norm})},
+        Sequential{Input({4}), Embedding(90, 8, {.embeddings_constraint = UnitNorm()}), Flatten(), Dense(3)}}) {
+    Graph graph = graph_of(model);
+    backend->lay_out(graph, 8);
+    const Plan plan = make_plan(std::move(graph));
+    CHECK(measure_kernels(*backend, plan, SGD{}, 8, 2, 2).size() == plan.training.size());
+  }
+}
+
 TEST_CASE("the kernels of layers that read indices are timed on valid ones") {
   const auto backend = make_cpu_backend(1);
   for (const OutputMode mode : {OutputMode::multi_hot, OutputMode::count}) {
