@@ -57,11 +57,9 @@ class Backend {
   /// slowly.
   [[nodiscard]] virtual std::vector<std::string> warnings(const Graph& /*graph*/) const { return {}; }
 
-  /// The instructions that kernels use, for provenance: "AVX512_CORE_AMX"; empty where there is no choice.
-  [[nodiscard]] virtual std::string instructions() const { return {}; }
-
-  /// Chooses the fastest layouts for local batches of `examples` examples: sets TensorSpec::block and
-  /// ParameterSpec::storage, and the graph's capacity to `examples`. The graph can then be compiled for any capacity.
+  /// Chooses the fastest layouts for local batches of `examples` examples: sets TensorSpec::layout
+  /// and ParameterSpec::storage, and the graph's capacity to `examples`. The graph can then be compiled for any
+  /// capacity.
   virtual void lay_out(Graph& graph, std::size_t examples) const = 0;
 
   /// `operations` are the plan's (Plan::compute); the executable runs them by index, on local batches of up to

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/cpu/instruction_set.hpp"
 
 #include <lockstep/core/convolutions.hpp>
 
@@ -12,9 +13,10 @@
 namespace lockstep {
 
 /// oneDNN and our own kernels on `threads` cores of this machine. `layout`: of images wherever possible, instead of the
-/// fastest.
+/// fastest. `set`: kernels are chosen for no larger set of instructions.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout = {},
-                                                        Convolutions convolutions = Convolutions::automatic);
+                                                        Convolutions convolutions = Convolutions::automatic,
+                                                        InstructionSet set = InstructionSet::amx_bf16);
 
 /// True if the library was built with the CUDA backend.
 [[nodiscard]] bool has_cuda_backend() noexcept;

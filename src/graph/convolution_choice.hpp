@@ -28,14 +28,14 @@ inline constexpr std::array algorithm_names{
   return algorithm_names[static_cast<std::size_t>(algorithm)];
 }
 
-/// Our own loops read and write tensors as they are.
-[[nodiscard]] constexpr bool is_own(ConvolutionAlgorithm algorithm) noexcept {
+/// Whether its kernels read and write the operation's own tensors, whose layouts must then be those of the choice.
+[[nodiscard]] constexpr bool reads_tensors_as_they_are(ConvolutionAlgorithm algorithm) noexcept {
   return algorithm == ConvolutionAlgorithm::direct_few_channels || algorithm == ConvolutionAlgorithm::direct_depthwise;
 }
 
 /// All of our own kernels read the convolution's kernel in Keras' order.
 [[nodiscard]] constexpr bool reads_keras_kernel(ConvolutionAlgorithm algorithm) noexcept {
-  return is_own(algorithm) || algorithm == ConvolutionAlgorithm::winograd;
+  return reads_tensors_as_they_are(algorithm) || algorithm == ConvolutionAlgorithm::winograd;
 }
 
 struct ConvolutionChoice {

@@ -40,7 +40,7 @@ class BackgroundWriter {
   /// Whether a job is running or waiting for its gather.
   [[nodiscard]] bool busy() const { return pending_gather_ != nullptr || is_job_running(); }
 
-  /// Whether such a job writes a model.
+  /// Whether the running or waiting job writes a model.
   [[nodiscard]] bool writes_model() const { return busy() && model_directory_.has_value(); }
 
   /// Starts the pending job if its gather is complete. Call after each step.

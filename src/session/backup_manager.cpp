@@ -268,8 +268,8 @@ std::string entries_missing_in(const std::string& entries, const std::string& ot
 }
 
 /// A resumed run gives the same bits only if its provenance is equal. Reports one difference, preferably the
-/// parallelism, because the user can do something about it, then the kernels and the instructions, because they say
-/// what another device changes.
+/// parallelism, because the user can do something about it, then the kernels and the instruction set, because they
+/// say what another device changes.
 void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const {
   if (!session_.run_context().world().is_chief()) return;
   const std::map<std::string, std::string> provenance = session_.model().provenance();
@@ -278,7 +278,7 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
     return before != saved.provenance.end() && before->second != entry.second;
   };
   auto found = provenance.end();
-  for (const char* first : {"parallelism", "kernels", "instructions"}) {
+  for (const char* first : {"parallelism", "kernels", "instruction set"}) {
     if (found == provenance.end()) found = provenance.find(first);
     if (found != provenance.end() && !differs(*found)) found = provenance.end();
   }
@@ -304,8 +304,7 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
         "; is " + session_.model().describe_sharding(now, workers_now);
     remedy = "; to keep the old sharding, start as many workers as before with --parallelism auto";
   }
-  log_warning("training resumes with " +
-              std::string(what == "kernels" || what == "instructions" ? "other " : "a different ") + what + " (" +
+  log_warning("training resumes with " + std::string(what == "kernels" ? "other " : "a different ") + what + " (" +
               difference + "), so " + consequence + remedy);
 }
 

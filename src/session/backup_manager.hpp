@@ -68,7 +68,7 @@ class BackupManager {
   void watch_nonfinite(DirectoryLock* lock);
   /// Runs `work`, which may meet the error of a backup that was being written.
   void save_guarded(const std::function<void()>& work) const;
-  /// Only on the chief, which alone knows the job, and whether it has written to a file of its initial weights.
+  /// Chief only: the others know neither the job nor whether it has written to the file of its initial weights.
   void check_same_job(const std::string& path, const TrainingState& state, int epochs,
                       bool has_overwritten_origin) const;
   void warn_if_provenance_differs(const TrainingState& saved) const;

@@ -84,7 +84,7 @@ struct CompiledModel {
   /// Collective. Lays out a tensor-parallel model for batches of this size. Keeps its values; replaces its step.
   void lay_out_again(std::size_t batch_size);
 
-  /// Collective. Tells the job's next generation the parallelism, so that it measures nothing again.
+  /// Collective. Records the parallelism, so that the job's next generation need not measure again.
   void record_parallelism();
 
   /// On a parameter server: makes the step that all workers have begun.

@@ -246,7 +246,6 @@ std::map<std::string, std::string> RankModel::provenance() const {
   provenance["parallelism"] = sharding_provenance();
   provenance["gradient compression"] = to_string(run_context_.options().gradient_compression);
   provenance["plan"] = compiled().plan_digest;
-  provenance["instructions"] = run_context_.backend().instructions();
   std::string& kernels = provenance["kernels"];
   for (const std::string& choice : compiled().plan().kernel_choices())
     kernels += (kernels.empty() ? "" : "; ") + choice;

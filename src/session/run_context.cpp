@@ -14,6 +14,7 @@
 #include "core/fault_point.hpp"
 #include "core/format_number.hpp"
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "core/printable.hpp"
 #include "options/shared_options.hpp"
 #include "ownership/directory_record.hpp"
@@ -86,24 +87,23 @@ std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
   return nullptr;
 }
 
-/// Kernels and layouts depend on the instruction set, so all workers use the smallest. The others would wait for the
-/// slowest worker anyway.
-void agree_on_instruction_set(Communicator& control) {
+/// Kernels and layouts depend on the instruction set, so all workers use the smallest, which this returns. The others
+/// would wait for the slowest worker anyway.
+InstructionSet agree_on_instruction_set(Communicator& control) {
   const InstructionSet mine = permitted_instruction_set();
-  InstructionSet smallest = mine;
-  int worker = control.rank();
-  const std::vector<std::string> all = control.all_gather(std::string(to_string(mine)));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto theirs = instruction_set_from(all[rank]);
-    if (!theirs || *theirs >= smallest) continue;
-    smallest = *theirs;
-    worker = static_cast<int>(rank);
+  std::vector<InstructionSet> all;
+  for (const std::string& theirs : control.all_gather(fmt::format("{}", static_cast<int>(mine)))) {
+    const int set = parse_number<int>(theirs).value_or(0);
+    all.push_back(static_cast<InstructionSet>(std::clamp(set, 0, static_cast<int>(InstructionSet::amx_bf16))));
   }
-  if (smallest < mine) limit_instruction_set(smallest);
-  if (smallest < mine && control.rank() == 0) {
-    log_info(fmt::format("All workers compute with {}, the most that worker {} supports (this one supports {}).",
-                         to_string(smallest), worker, to_string(mine)));
+  const InstructionSet common = common_instruction_set(all);
+  if (common < mine) limit_instruction_set(common);
+  const auto differs = [&](InstructionSet set) { return to_string(set) != to_string(common); };
+  if (control.rank() == 0 && std::ranges::any_of(all, differs)) {
+    log_info(fmt::format("All workers compute with {}, as worker {} does; this one may use {}.", to_string(common),
+                         std::ranges::min_element(all) - all.begin(), to_string(mine)));
   }
+  return common;
 }
 
 std::optional<Layout> layout_of(const Options& options) {
@@ -120,8 +120,8 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
     log_warning("--convolutions has no effect: it is for CPUs, and this run computes on a GPU");
   }
   if (!backend) {
-    agree_on_instruction_set(control);
-    backend = make_cpu_backend(thread_count(world), layout_of(options), options.convolutions);
+    const InstructionSet set = agree_on_instruction_set(control);
+    backend = make_cpu_backend(thread_count(world), layout_of(options), options.convolutions, set);
     if (options.allow_tf32 && world.is_chief()) {
       log_warning("--allow-tf32 has no effect: it is for GPUs, and this run computes on the CPU");
     }

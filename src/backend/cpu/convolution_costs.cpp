@@ -31,9 +31,6 @@ Pass computed_by(const Operation& operation, Pass pass) {
   return pass == Pass::forward ? Pass::data : Pass::forward;
 }
 
-/// Of Intel's bfloat16 vectors, relative to the rates of ordinary convolutions.
-constexpr double slow_bfloat16_vectors = 1 / 3.0;
-
 double rate_of(const ConvolutionRow& row, const Operation& operation, Pass pass) {
   const Pass computing = computed_by(operation, pass);
   if (computing == Pass::forward) return row.forward_rate;
@@ -69,12 +66,6 @@ std::vector<ConvolutionRow> rows_for(const KernelOptions& options, ElementType t
   return rows;
 }
 
-/// Whether this CPU's bfloat16 vectors are slower than the row says.
-bool uses_slow_vectors(const ConvolutionRow& row) {
-  return has_slow_bfloat16_vectors() && row.kind == ConvolutionKind::ordinary && row.type == ElementType::bfloat16 &&
-         row.from == InstructionSet::avx512_bf16 && row.algorithm != Algorithm::winograd;
-}
-
 bool needs_data_gradient(const Graph& graph, const Operation& forward) {
   return std::ranges::any_of(graph.backward, [&](const Operation& operation) {
     return operation.kind == OperationKind::convolution_backward && operation.output == forward.output &&
@@ -102,38 +93,38 @@ ConvolutionCosts::ConvolutionCosts(const onednn::Context& context, const Graph& 
       forced_(options.forced),
       forces_winograd_(options.convolutions == Convolutions::winograd),
       rows_(rows_for(options, input_.type, kind_of(graph, operation))) {
-  for (const ConvolutionRow& row : rows_) add_kernels(layouts_of(row, operation));
-  if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
+  for (const ConvolutionRow& row : rows_) add_candidate(layouts_of(row, operation));
+  if (std::ranges::all_of(candidates_, &Candidate::needs_tensor_layouts)) add_reference();
 }
 
 std::pair<double, ConvolutionChoice> ConvolutionCosts::best(Layout input, Layout output) const {
   std::pair<double, ConvolutionChoice> found{impossible_cost, {}};
   bool is_forced = false;
-  for (const Kernels& kernels : kernels_) {
-    const bool converts_input = !is_same_memory(input_, input, kernels.choice.input);
-    const bool converts_output = !is_same_memory(output_, output, kernels.choice.output);
-    if (kernels.is_own && (converts_input || converts_output)) continue;
-    double cost = kernels.cost;
+  for (const Candidate& candidate : candidates_) {
+    const bool converts_input = !is_same_memory(input_, input, candidate.choice.input);
+    const bool converts_output = !is_same_memory(output_, output, candidate.choice.output);
+    if (candidate.needs_tensor_layouts && (converts_input || converts_output)) continue;
+    double cost = candidate.cost;
     // Forward and the weight gradient read the input; the data gradient writes its gradient.
     if (converts_input) cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
     if (converts_output) cost += 2 * conversion_cost(output_);
-    const bool has_forced = forced_ && kernels.choice.output == *forced_;
+    const bool has_forced = forced_ && candidate.choice.output == *forced_;
     const bool is_better = has_forced == is_forced ? cost < found.first : has_forced;
-    if (is_better) found = {cost, kernels.choice};
+    if (is_better) found = {cost, candidate.choice};
     is_forced = is_forced || has_forced;
   }
   return found;
 }
 
 /// Adds the fastest kernels that read and write these layouts, if there are some for every pass.
-void ConvolutionCosts::add_kernels(const std::pair<Layout, Layout>& kernel_layouts) {
+void ConvolutionCosts::add_candidate(const std::pair<Layout, Layout>& kernel_layouts) {
   const auto [input, output] = kernel_layouts;
   if (!fits(input, input_.channels) || !fits(output, output_.channels)) return;
-  const bool is_known = std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
-    return std::pair(kernels.choice.input, kernels.choice.output) == kernel_layouts;
+  const bool is_known = std::ranges::any_of(candidates_, [&](const Candidate& candidate) {
+    return std::pair(candidate.choice.input, candidate.choice.output) == kernel_layouts;
   });
   if (is_known) return;
-  Kernels kernels{.choice = {.input = input, .output = output}, .is_own = false};
+  Candidate candidate{.choice = {.input = input, .output = output}, .needs_tensor_layouts = false};
   for (const Pass pass : {Pass::forward, Pass::data, Pass::weights}) {
     if (pass == Pass::data && !has_data_gradient_) continue;
     double rate = 0;
@@ -143,38 +134,39 @@ void ConvolutionCosts::add_kernels(const std::pair<Layout, Layout>& kernel_layou
           layouts_of(row, problem_.operation) == kernel_layouts && row.algorithm != Algorithm::winograd;
       if (!is_offered || its_rate <= rate || !is_supported(row, pass)) continue;
       rate = its_rate;
-      algorithm_of(kernels.choice, pass) = row.algorithm;
+      algorithm_of(candidate.choice, pass) = row.algorithm;
     }
     if (rate == 0) return;
-    kernels.cost += work_ / rate;
+    candidate.cost += work_ / rate;
   }
-  kernels.is_own = is_own(kernels.choice.forward) || is_own(kernels.choice.weights);
-  use_winograd_if_faster(kernels);
-  kernels_.push_back(kernels);
+  candidate.needs_tensor_layouts =
+      reads_tensors_as_they_are(candidate.choice.forward) || reads_tensors_as_they_are(candidate.choice.weights);
+  use_winograd_if_faster(candidate);
+  candidates_.push_back(candidate);
 }
 
 /// Our own Winograd computes all passes or none.
-void ConvolutionCosts::use_winograd_if_faster(Kernels& kernels) const {
+void ConvolutionCosts::use_winograd_if_faster(Candidate& candidate) const {
   ConvolutionProblem problem = problem_;
   problem.choice = {.forward = Algorithm::winograd,
                     .data = has_data_gradient_ ? Algorithm::winograd : Algorithm::unspecified,
                     .weights = Algorithm::winograd,
-                    .input = kernels.choice.input,
-                    .output = kernels.choice.output};
+                    .input = candidate.choice.input,
+                    .output = candidate.choice.output};
   for (const ConvolutionRow& row : rows_) {
     const bool is_its = row.algorithm == Algorithm::winograd && row.input == problem.choice.input;
     if (!is_its || !supports_winograd(problem)) continue;
     const double work = winograd_work(problem_.graph, problem_.operation, problem_.num_examples);
     const double cost =
         work / row.forward_rate + work / row.weights_rate + (has_data_gradient_ ? work / row.data_rate : 0);
-    if (forces_winograd_ || cost < kernels.cost)
-      kernels = {.cost = forces_winograd_ ? 0 : cost, .choice = problem.choice};
+    if (forces_winograd_ || cost < candidate.cost)
+      candidate = {.cost = forces_winograd_ ? 0 : cost, .choice = problem.choice};
   }
 }
 
 void ConvolutionCosts::add_reference() {
   constexpr auto direct = Algorithm::direct_nhwc;
-  kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}, false});
+  candidates_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}, false});
 }
 
 bool ConvolutionCosts::is_supported(const ConvolutionRow& row, Pass pass) const {
@@ -216,11 +208,10 @@ double expected_nanoseconds(const Graph& graph, std::size_t num_examples, Instru
     const double scaled = choice.forward == Algorithm::winograd ? winograd_work(graph, operation, num_examples) : work;
     for (const ConvolutionRow& row : rows_for({.set = set}, input.type, kind_of(graph, operation))) {
       if (layouts_of(row, operation) != std::pair(choice.input, choice.output)) continue;
-      const double effort = uses_slow_vectors(row) ? scaled / slow_bfloat16_vectors : scaled;
-      if (row.algorithm == choice.forward) nanoseconds += effort / rate_of(row, operation, Pass::forward);
+      if (row.algorithm == choice.forward) nanoseconds += scaled / rate_of(row, operation, Pass::forward);
       if (has_data_gradient && row.algorithm == choice.data)
-        nanoseconds += effort / rate_of(row, operation, Pass::data);
-      if (row.algorithm == choice.weights) nanoseconds += effort / rate_of(row, operation, Pass::weights);
+        nanoseconds += scaled / rate_of(row, operation, Pass::data);
+      if (row.algorithm == choice.weights) nanoseconds += scaled / rate_of(row, operation, Pass::weights);
     }
   }
   return nanoseconds;

@@ -39,14 +39,15 @@ class ConvolutionCosts {
   [[nodiscard]] std::pair<double, ConvolutionChoice> best(Layout input, Layout output) const;
 
  private:
-  struct Kernels {
+  struct Candidate {
     double cost = 0;
     ConvolutionChoice choice;
-    bool is_own = false;  ///< reads and writes the tensors themselves, so their layouts must be those of `choice`
+    bool needs_tensor_layouts =
+        false;  ///< reads and writes the tensors themselves, so their layouts must be those of `choice`
   };
 
-  void add_kernels(const std::pair<Layout, Layout>& kernel_layouts);
-  void use_winograd_if_faster(Kernels& kernels) const;
+  void add_candidate(const std::pair<Layout, Layout>& kernel_layouts);
+  void use_winograd_if_faster(Candidate& candidate) const;
   void add_reference();
   [[nodiscard]] bool is_supported(const ConvolutionRow& row, ConvolutionPass pass) const;
   [[nodiscard]] double conversion_cost(const TensorSpec& tensor) const;
@@ -59,7 +60,7 @@ class ConvolutionCosts {
   std::optional<Layout> forced_;
   bool forces_winograd_;
   std::vector<ConvolutionRow> rows_;
-  std::vector<Kernels> kernels_;
+  std::vector<Candidate> candidates_;
 };
 
 /// The nanoseconds that the table expects of a training step's convolutions and products for `num_examples` examples on

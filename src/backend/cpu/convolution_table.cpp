@@ -4,9 +4,8 @@
 // channels and maps of 3 to 56. They hold for the work that winograd_work() counts. Other ordinary convolutions and few
 // channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary
 // ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction
-// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but ordinary convolutions in bfloat16 on Zen 4, where
-// they take half of float32's time. Intel's bfloat16 vectors reach a third of that, also without AMX; all CPUs choose
-// by the same rows nevertheless, so that ranks on AMD and Intel take the same kernels (see slow_bfloat16_vectors).
+// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but avx512_bf16's ordinary convolutions on Zen 4. Grouped
+// and depthwise convolutions were measured with the layers of MobileNetV2.
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
@@ -19,6 +18,7 @@ namespace {
 
 using enum ConvolutionAlgorithm;
 using enum InstructionSet;
+constexpr auto slow_bf16 = avx512_slow_bf16;
 constexpr auto f32 = ElementType::float32;
 constexpr auto bf16 = ElementType::bfloat16;
 constexpr auto nhwc = Layout::nhwc;
@@ -43,7 +43,7 @@ constexpr std::array rows{
 
     ConvolutionRow{winograd,            avx2,        f32,  plain, c8,   c8,    150,  150,  150},
     ConvolutionRow{winograd,            avx512,      f32,  plain, c16,  c16,   300,  300,  300},
-    ConvolutionRow{winograd,            avx512_bf16, bf16, plain, c16,  c16,   300,  300,  300},
+    ConvolutionRow{winograd,            slow_bf16,   bf16, plain, c16,  c16,   300,  300,  300},
 
     ConvolutionRow{direct_blocked,      baseline,    f32,  few,   nchw, c8,    15,   15,   5},
     ConvolutionRow{direct_blocked,      avx2,        f32,  few,   nchw, c8,    43,   40,   6},
@@ -52,15 +52,17 @@ constexpr std::array rows{
     ConvolutionRow{direct_blocked,      avx512,      f32,  few,   nchw, c16,   60,   60,   61},
     ConvolutionRow{direct_nhwc,         avx512,      f32,  few,   nhwc, nhwc,  40,   40,   24},
 
+    ConvolutionRow{direct_blocked,      slow_bf16,   bf16, plain, c16,  c16,   59,   57,   53},
+    ConvolutionRow{direct_nhwc,         slow_bf16,   bf16, plain, nhwc, nhwc,  58,   57,   53},
     ConvolutionRow{direct_blocked,      avx512_bf16, bf16, plain, c16,  c16,   176,  172,  160},
     ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, plain, nhwc, nhwc,  174,  172,  160},
     ConvolutionRow{direct_blocked,      amx_bf16,    bf16, plain, c16,  c16,   59,   58,   47},
     ConvolutionRow{direct_nhwc,         amx_bf16,    bf16, plain, nhwc, nhwc,  800,  440,  160},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, few,   nchw, c16,   27,   27,   29},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, few,   nhwc, nhwc,  21,   27,   18},
-    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, few,   nhwc, nhwc,  55,   0,    60},
-    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, few,   nhwc, c16,   55,   0,    60},
+    ConvolutionRow{direct_blocked,      slow_bf16,   bf16, few,   nchw, c16,   27,   27,   29},
+    ConvolutionRow{direct_nhwc,         slow_bf16,   bf16, few,   nhwc, nhwc,  21,   27,   18},
+    ConvolutionRow{direct_few_channels, slow_bf16,   bf16, few,   nhwc, nhwc,  55,   0,    60},
+    ConvolutionRow{direct_few_channels, slow_bf16,   bf16, few,   nhwc, c16,   55,   0,    60},
 
     ConvolutionRow{direct_blocked,      baseline,    f32,  group, c8,   c8,    20,   20,   20},
     ConvolutionRow{direct_blocked,      avx2,        f32,  group, c8,   c8,    55,   55,   45},
@@ -68,8 +70,8 @@ constexpr std::array rows{
     ConvolutionRow{direct_nhwc,         avx2,        f32,  group, nhwc, nhwc,  35,   35,   20},
     ConvolutionRow{direct_blocked,      avx512,      f32,  group, c16,  c16,   120,  120,  115},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, group, c16,  c16,   60,   60,   50},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, group, nhwc, nhwc,  60,   60,   30},
+    ConvolutionRow{direct_blocked,      slow_bf16,   bf16, group, c16,  c16,   60,   60,   50},
+    ConvolutionRow{direct_nhwc,         slow_bf16,   bf16, group, nhwc, nhwc,  60,   60,   30},
 
     ConvolutionRow{direct_blocked,      baseline,    f32,  depth, c8,   c8,    15,   15,   15},
     ConvolutionRow{direct_blocked,      avx2,        f32,  depth, c8,   c8,    35,   25,   25},
@@ -82,10 +84,10 @@ constexpr std::array rows{
     ConvolutionRow{direct_depthwise,    avx512,      f32,  depth, nhwc, nhwc,  0,    0,    25},
     ConvolutionRow{direct_depthwise,    avx512,      f32,  depth, c16,  c16,   0,    0,    25},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, depth, c16,  c16,   65,   45,   60},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, depth, nhwc, nhwc,  55,   45,   50},
-    ConvolutionRow{direct_depthwise,    avx512_bf16, bf16, depth, nhwc, nhwc,  0,    0,    20},
-    ConvolutionRow{direct_depthwise,    avx512_bf16, bf16, depth, c16,  c16,   0,    0,    20},
+    ConvolutionRow{direct_blocked,      slow_bf16,   bf16, depth, c16,  c16,   65,   45,   60},
+    ConvolutionRow{direct_nhwc,         slow_bf16,   bf16, depth, nhwc, nhwc,  55,   45,   50},
+    ConvolutionRow{direct_depthwise,    slow_bf16,   bf16, depth, nhwc, nhwc,  0,    0,    20},
+    ConvolutionRow{direct_depthwise,    slow_bf16,   bf16, depth, c16,  c16,   0,    0,    20},
 };
 // clang-format on
 
@@ -97,7 +99,8 @@ double product_rate(InstructionSet set, ElementType type) noexcept {
   if (set == InstructionSet::baseline) return 20;
   if (set == InstructionSet::avx2) return 57;
   if (type == ElementType::float32) return 100;
-  return set == InstructionSet::amx_bf16 ? 600 : 60;
+  if (set == InstructionSet::avx512_slow_bf16) return 60;
+  return set == InstructionSet::amx_bf16 ? 600 : 190;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Which algorithms can compute a convolution, and how fast they are expected to be. The table is the only place that
-// knows; it uses no clock, so every run on the same kind of CPU chooses alike.
+// How fast the algorithms of a convolution are expected to be. The table uses no clock, so every run on the same kind
+// of CPU chooses alike. What an algorithm can compute, its supports_... functions and oneDNN say.
 #pragma once
 
 #include "backend/cpu/instruction_set.hpp"
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Convolutions whose kernels differ. Each kind has rows of its own.
+/// Convolutions whose kernels differ.
 enum class ConvolutionKind : std::uint8_t {
   ordinary,
   few_channels,  ///< the windows slide over an image of at most `few_channels` channels
@@ -40,7 +40,7 @@ struct ConvolutionRow {
 /// Bytes per nanosecond that a conversion between layouts reads and writes.
 inline constexpr double conversion_rate = 8;
 
-/// Multiply-adds per nanosecond of matrix products (Dense) on one core.
+/// Multiply-adds per nanosecond of matrix products (Dense) on one core, for the warning of slow bfloat16.
 [[nodiscard]] double product_rate(InstructionSet set, ElementType type) noexcept;
 
 }  // namespace lockstep

@@ -40,8 +40,10 @@ class CpuBackend final : public Backend {
  public:
   /// Work is divided by the number of threads, so OpenMP must give as many: OMP_DYNAMIC would give fewer on a busy
   /// machine, OMP_THREAD_LIMIT always.
-  CpuBackend(int threads, std::optional<Layout> layout, Convolutions convolutions)
-      : kernels_{instructions_, layout, convolutions}, threads_(std::min(threads, omp_get_thread_limit())) {
+  CpuBackend(int threads, std::optional<Layout> layout, Convolutions convolutions, InstructionSet set)
+      : instructions_(std::min(set, instruction_set_in_use())),
+        kernels_{instructions_, layout, convolutions},
+        threads_(std::min(threads, omp_get_thread_limit())) {
     omp_set_dynamic(0);
     omp_set_num_threads(threads_);
   }
@@ -81,7 +83,7 @@ class CpuBackend final : public Backend {
     if (slowdown > max_slowdown) {
       const std::string limit = why_instructions_are_limited();
       all.push_back(fmt::format(
-          "mixed_bfloat16 is expected to train {:.2g} times slower than float32 on this CPU ({}); use --precision "
+          "mixed_bfloat16 is expected to take {:.2g} times as long as float32 on this CPU ({}); use --precision "
           "float32",
           slowdown,
           !limit.empty()                              ? limit
@@ -90,8 +92,6 @@ class CpuBackend final : public Backend {
     }
     return all;
   }
-
-  [[nodiscard]] std::string instructions() const override { return std::string(to_string(instructions_)); }
 
   void lay_out(Graph& graph, std::size_t examples) const override {
     const std::size_t num_examples = std::max<std::size_t>(examples, 1);
@@ -118,9 +118,8 @@ class CpuBackend final : public Backend {
   /// bfloat16 may be slower than float32 by this factor without a warning.
   static constexpr double max_slowdown = 1 / 0.95;
 
-  /// The expected time of a step's kernels, relative to that in float32. AMD's bfloat16 instructions are always faster.
+  /// The expected time of a step's kernels, relative to that in float32.
   [[nodiscard]] double expected_slowdown(const Graph& graph) const {
-    if (instructions_ < InstructionSet::amx_bf16 && !has_slow_bfloat16_vectors()) return 0;
     Graph wide = graph;
     wide.mixed_bfloat16 = false;
     for (TensorSpec& tensor : wide.tensors) tensor.type = ElementType::float32;
@@ -145,7 +144,7 @@ class CpuBackend final : public Backend {
   }
 
   // Before the context: asks Linux for AMX before oneDNN looks what it may use.
-  InstructionSet instructions_ = instruction_set_in_use();
+  InstructionSet instructions_;
   KernelOptions kernels_;
   onednn::Context dnnl_;
   int threads_;
@@ -153,8 +152,9 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout, Convolutions convolutions) {
-  return std::make_unique<CpuBackend>(threads, layout, convolutions);
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout, Convolutions convolutions,
+                                          InstructionSet set) {
+  return std::make_unique<CpuBackend>(threads, layout, convolutions, set);
 }
 
 }  // namespace lockstep

@@ -57,13 +57,13 @@ InstructionSet vector_instructions() {
   return has_bit(CpuidLeaf(7, 1).eax, 5) ? InstructionSet::avx512_bf16 : InstructionSet::avx512;
 }
 
-bool is_intel() { return __builtin_cpu_is("intel") != 0; }
+bool has_slow_bfloat16() { return __builtin_cpu_is("intel") != 0; }
 
 #else
 
 AmxPermission request_amx() { return {}; }
 InstructionSet vector_instructions() { return InstructionSet::baseline; }
-bool is_intel() { return false; }
+bool has_slow_bfloat16() { return false; }
 
 #endif
 
@@ -79,6 +79,12 @@ std::pair<std::string, std::string> limiting_variable() {
     if (std::string value = value_of(environment, name); !value.empty()) return {name, std::move(value)};
   }
   return {};
+}
+
+/// The set at this CPU's speed.
+InstructionSet on_this_cpu(InstructionSet set) {
+  const bool is_slow = set == InstructionSet::avx512_bf16 && has_slow_bfloat16();
+  return is_slow ? InstructionSet::avx512_slow_bf16 : set;
 }
 
 }  // namespace
@@ -107,13 +113,13 @@ std::optional<InstructionSet> instruction_set_from(std::string_view name) {
 
 InstructionSet permitted_instruction_set() {
   const InstructionSet cpu = instruction_set_of_cpu();
-  return std::min(cpu, instruction_set_from(limiting_variable().second).value_or(cpu));
+  return on_this_cpu(std::min(cpu, instruction_set_from(limiting_variable().second).value_or(cpu)));
 }
 
 InstructionSet instruction_set_of_cpu() {
   const InstructionSet vectors = vector_instructions();
   const bool uses_amx = vectors == InstructionSet::avx512_bf16 && amx().has_amx && amx().error == 0;
-  return uses_amx ? InstructionSet::amx_bf16 : vectors;
+  return uses_amx ? InstructionSet::amx_bf16 : on_this_cpu(vectors);
 }
 
 InstructionSet instruction_set_in_use() {
@@ -123,7 +129,7 @@ InstructionSet instruction_set_in_use() {
     return (effective & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
   };
   if (includes(dnnl::cpu_isa::avx512_core_amx)) return InstructionSet::amx_bf16;
-  if (includes(dnnl::cpu_isa::avx512_core_bf16)) return InstructionSet::avx512_bf16;
+  if (includes(dnnl::cpu_isa::avx512_core_bf16)) return on_this_cpu(InstructionSet::avx512_bf16);
   if (includes(dnnl::cpu_isa::avx512_core)) return InstructionSet::avx512;
   if (includes(dnnl::cpu_isa::avx2)) return InstructionSet::avx2;
   return InstructionSet::baseline;
@@ -131,7 +137,11 @@ InstructionSet instruction_set_in_use() {
 
 void limit_instruction_set(InstructionSet set) {
   using dnnl::cpu_isa;
-  constexpr std::array limits{cpu_isa::sse41, cpu_isa::avx2, cpu_isa::avx512_core, cpu_isa::avx512_core_bf16,
+  constexpr std::array limits{cpu_isa::sse41,
+                              cpu_isa::avx2,
+                              cpu_isa::avx512_core,
+                              cpu_isa::avx512_core_bf16,
+                              cpu_isa::avx512_core_bf16,
                               cpu_isa::avx512_core_amx};
   static_cast<void>(dnnl::set_max_cpu_isa(limits[static_cast<std::size_t>(set)]));
 }
@@ -140,8 +150,9 @@ std::string why_instructions_are_limited() {
   const InstructionSet used = instruction_set_in_use();
   if (used < instruction_set_of_cpu()) {
     const auto [variable, value] = limiting_variable();
-    if (instruction_set_from(value) == used) return fmt::format("{} is {}", variable, value);
-    return fmt::format("another worker has no more than {}", to_string(used));
+    const auto limit = instruction_set_from(value);
+    if (limit && on_this_cpu(*limit) == used) return fmt::format("{} is {}", variable, value);
+    return fmt::format("another worker uses no more than {}", to_string(used));
   }
   if (amx().has_amx && amx().error != 0) {
     return fmt::format("Linux does not permit AMX here (arch_prctl: {})", std::generic_category().message(amx().error));
@@ -149,6 +160,10 @@ std::string why_instructions_are_limited() {
   return {};
 }
 
-bool has_slow_bfloat16_vectors() noexcept { return is_intel(); }
+InstructionSet common_instruction_set(std::span<const InstructionSet> sets) {
+  const InstructionSet smallest = *std::ranges::min_element(sets);
+  const bool has_amx = std::ranges::find(sets, InstructionSet::amx_bf16) != sets.end();
+  return smallest == InstructionSet::avx512_bf16 && has_amx ? InstructionSet::avx512_slow_bf16 : smallest;
+}
 
 }  // namespace lockstep

@@ -4,17 +4,28 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-/// Each includes those before it.
-enum class InstructionSet { baseline, avx2, avx512, avx512_bf16, amx_bf16 };
+/// Each includes those before it, or the same instructions at a lower speed.
+enum class InstructionSet {
+  baseline,
+  avx2,
+  avx512,
+  avx512_slow_bf16,  ///< bfloat16 vector instructions that are slower than float32's: Intel's
+  avx512_bf16,       ///< fast ones: AMD's
+  amx_bf16
+};
 
 /// ONEDNN_MAX_CPU_ISA's names for them.
-inline constexpr std::array instruction_set_names{std::string_view("SSE41"), std::string_view("AVX2"),
-                                                  std::string_view("AVX512_CORE"), std::string_view("AVX512_CORE_BF16"),
+inline constexpr std::array instruction_set_names{std::string_view("SSE41"),
+                                                  std::string_view("AVX2"),
+                                                  std::string_view("AVX512_CORE"),
+                                                  std::string_view("AVX512_CORE_BF16"),
+                                                  std::string_view("AVX512_CORE_BF16"),
                                                   std::string_view("AVX512_CORE_AMX")};
 
 [[nodiscard]] constexpr std::string_view to_string(InstructionSet set) noexcept {
@@ -39,11 +50,10 @@ inline constexpr std::array instruction_set_names{std::string_view("SSE41"), std
 void limit_instruction_set(InstructionSet set);
 
 /// Why kernels use fewer instructions than the CPU has, as a clause; empty if they use all: "ONEDNN_MAX_CPU_ISA is
-/// AVX2", "Linux does not permit AMX in this container (arch_prctl: Operation not permitted)".
+/// AVX2", "Linux does not permit AMX here (arch_prctl: Operation not permitted)".
 [[nodiscard]] std::string why_instructions_are_limited();
 
-/// Whether the CPU's bfloat16 vector instructions are slower than float32's. True for Intel's, false for AMD's. AMX is
-/// fast in any case.
-[[nodiscard]] bool has_slow_bfloat16_vectors() noexcept;
+/// What workers with these sets all use: the smallest. Beside a worker without AMX, one with AMX has slow bfloat16.
+[[nodiscard]] InstructionSet common_instruction_set(std::span<const InstructionSet> sets);
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ const ConvolutionChoice& choice_of(const Graph& graph, const std::string& layer)
   return found->convolution;
 }
 
-bool has_bfloat16() { return instruction_set_in_use() >= InstructionSet::avx512_bf16; }
+bool has_bfloat16() { return instruction_set_in_use() >= InstructionSet::avx512_slow_bf16; }
 
 /// Models that have every operation on images, in chains where layouts must change.
 std::vector<Sequential> models() {
@@ -164,11 +164,20 @@ TEST_CASE("a convolution in bfloat16 that leaves AMX unused is warned of") {
 }
 
 TEST_CASE("bfloat16 that is slower than float32 is warned of") {
-  if (instruction_set_in_use() != InstructionSet::avx512_bf16 || !has_slow_bfloat16_vectors()) return;
-  const auto warnings = make_cpu_backend(1)->warnings(laid_out(custom_training_mnist(), true));
+  if (!has_bfloat16()) return;
+  const auto warnings_with = [&](InstructionSet set, const Sequential& model, bool mixed_bfloat16) {
+    const auto backend = make_cpu_backend(1, {}, Convolutions::automatic, set);
+    Graph graph = lower(model, SparseCategoricalCrossentropy({.from_logits = true}),
+                        mixed_bfloat16 ? Precision::mixed_bfloat16 : Precision::float32);
+    backend->lay_out(graph, batch);
+    return backend->warnings(graph);
+  };
+  const auto warnings = warnings_with(InstructionSet::avx512_slow_bf16, keras_mnist(), true);
   REQUIRE(warnings.size() == 1);
-  CHECK(warnings[0].find("times slower than float32 on this CPU") != std::string::npos);
-  CHECK(make_cpu_backend(1)->warnings(laid_out(custom_training_mnist(), false)).empty());
+  CHECK(warnings[0].find("times as long as float32 on this CPU") != std::string::npos);
+  CHECK(warnings_with(InstructionSet::avx512_slow_bf16, keras_mnist(), false).empty());
+  if (instruction_set_in_use() == InstructionSet::avx512_bf16)
+    CHECK(warnings_with(InstructionSet::avx512_bf16, keras_mnist(), true).empty());
 }
 
 TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unless they must be direct") {
@@ -402,4 +411,14 @@ TEST_CASE("names of instruction sets are oneDNN's") {
   CHECK_FALSE(instruction_set_from("ALL"));
   for (const std::string_view name : instruction_set_names) CHECK(to_string(*instruction_set_from(name)) == name);
   CHECK(instruction_set_in_use() == permitted_instruction_set());
+}
+
+TEST_CASE("workers use the smallest instruction set of all of them") {
+  using enum InstructionSet;
+  const auto common = [](std::vector<InstructionSet> sets) { return common_instruction_set(sets); };
+  CHECK(common({amx_bf16}) == amx_bf16);
+  CHECK(common({avx512_bf16, avx512_bf16}) == avx512_bf16);
+  CHECK(common({avx512_bf16, avx512_slow_bf16}) == avx512_slow_bf16);
+  CHECK(common({amx_bf16, avx512_bf16}) == avx512_slow_bf16);  // without AMX, that CPU's bfloat16 is slow
+  CHECK(common({amx_bf16, avx2}) == avx2);
 }
