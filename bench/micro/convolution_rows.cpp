@@ -94,7 +94,7 @@ struct Tensors {
 
 /// One pass of our own kernels, transforms of weights included.
 std::function<void()> own(const std::shared_ptr<Tensors>& tensors, Pass pass) {
-  const winograd::Geometry g = pass == Pass::data ? tensors->geometry.turned() : tensors->geometry;
+  const winograd::Geometry g = pass == Pass::data ? tensors->geometry.flipped() : tensors->geometry;
   const auto cells = std::make_shared<AlignedBuffer>(Tensors::floats(g.weight_elements()));
   const auto scratch = std::make_shared<AlignedBuffer>(winograd::scratch_elements(g, 1) * sizeof(float));
   const winograd::Resources resources{has_avx512() ? winograd::avx512_kernels() : winograd::avx2_kernels(),

@@ -1,4 +1,5 @@
-// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel
+// Convolutions with fused bias and activation: ordinary, grouped and transposed ones. On oneDNN, or on our own kernels
+// where the choice of algorithms says so. A row-parallel
 // convolution reads a shard of the input channels and computes a partial sum; a separate kernel adds the bias after the
 // all-reduce.
 #include "backend/cpu/winograd/convolution.hpp"

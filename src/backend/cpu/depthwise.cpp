@@ -1,4 +1,4 @@
-// See depthwise.hpp. A few neighbouring cells of the kernel stay in vector registers while a row of the image and the
+// See depthwise.hpp. A few neighbouring taps of the kernel stay in vector registers while a row of the image and the
 // row of gradients above it are read once.
 #include "backend/cpu/depthwise.hpp"
 
@@ -26,7 +26,7 @@ struct DepthwiseShape {
         blocks(scope.input().channels / block) {}
 
   [[nodiscard]] std::int64_t channels() const { return blocks * block; }
-  [[nodiscard]] std::int64_t num_cells() const { return rows.kernel * columns.kernel; }
+  [[nodiscard]] std::int64_t num_taps() const { return rows.kernel * columns.kernel; }
   [[nodiscard]] std::int64_t x_plane() const { return rows.input * columns.input * block; }
   [[nodiscard]] std::int64_t y_plane() const { return rows.output() * columns.output() * block; }
 
@@ -35,9 +35,9 @@ struct DepthwiseShape {
   std::int64_t blocks;  ///< of an image
 };
 
-/// Adds the products of a row of gradients and a row of the image to the sums of `cells` cells of the kernel, from
+/// Adds the products of a row of gradients and a row of the image to the sums of `taps` taps of the kernel, from
 /// column `first` on. Columns outside the image are zeros.
-template <int cells, typename T>
+template <int taps, typename T>
 LOCKSTEP_INLINE void add_row(const DepthwiseShape& s, std::int64_t first, const T* x, const T* y_gradient,
                              std::int64_t y_width, simd::Floats* sums) {
   const Window& c = s.columns;
@@ -45,8 +45,8 @@ LOCKSTEP_INLINE void add_row(const DepthwiseShape& s, std::int64_t first, const 
     simd::Floats gradient;
     simd::load(y_gradient + w * s.block, gradient);
     const std::int64_t left = w * c.stride - c.pad_before() + first * c.dilation;
-    const bool is_inside = left >= 0 && left + (cells - 1) * c.dilation < c.input;
-    for (int k = 0; k < cells; ++k) {
+    const bool is_inside = left >= 0 && left + (taps - 1) * c.dilation < c.input;
+    for (int k = 0; k < taps; ++k) {
       const std::int64_t column = left + k * c.dilation;
       if (!is_inside && (column < 0 || column >= c.input)) continue;
       simd::Floats value;
@@ -56,32 +56,32 @@ LOCKSTEP_INLINE void add_row(const DepthwiseShape& s, std::int64_t first, const 
   }
 }
 
-/// The gradients of `cells` cells of a kernel's row for 16 channels.
-template <int cells, typename T>
-LOCKSTEP_INLINE void sum_cells(const DepthwiseShape& s, std::int64_t row, std::int64_t first, const T* x,
-                               const T* y_gradient, float* result) {
-  simd::Floats sums[cells] = {};
+/// The gradients of `taps` taps of a kernel's row for 16 channels.
+template <int taps, typename T>
+LOCKSTEP_INLINE void sum_taps(const DepthwiseShape& s, std::int64_t row, std::int64_t first, const T* x,
+                              const T* y_gradient, float* result) {
+  simd::Floats sums[taps] = {};
   const std::int64_t y_height = s.rows.output();
   const std::int64_t y_width = s.columns.output();
   for (std::int64_t h = 0; h < y_height; ++h) {
     const std::int64_t from = h * s.rows.stride - s.rows.pad_before() + row * s.rows.dilation;
     if (from < 0 || from >= s.rows.input) continue;
-    add_row<cells>(s, first, x + from * s.columns.input * s.block, y_gradient + h * y_width * s.block, y_width, sums);
+    add_row<taps>(s, first, x + from * s.columns.input * s.block, y_gradient + h * y_width * s.block, y_width, sums);
   }
-  for (int k = 0; k < cells; ++k) {
+  for (int k = 0; k < taps; ++k) {
     simd::store(sums[k], result + (row * s.columns.kernel + first + k) * s.channels());
   }
 }
 
-/// One plane's gradients of all cells for 16 channels.
+/// One plane's gradients of all taps for 16 channels.
 template <typename T>
 LOCKSTEP_INLINE void sum_tile(const DepthwiseShape& s, const T* x, const T* y_gradient, float* result) {
   for (std::int64_t row = 0; row < s.rows.kernel; ++row) {
     std::int64_t first = 0;
-    for (; first + 7 <= s.columns.kernel; first += 7) sum_cells<7>(s, row, first, x, y_gradient, result);
-    for (; first + 5 <= s.columns.kernel; first += 5) sum_cells<5>(s, row, first, x, y_gradient, result);
-    for (; first + 2 <= s.columns.kernel; first += 2) sum_cells<2>(s, row, first, x, y_gradient, result);
-    for (; first < s.columns.kernel; ++first) sum_cells<1>(s, row, first, x, y_gradient, result);
+    for (; first + 7 <= s.columns.kernel; first += 7) sum_taps<7>(s, row, first, x, y_gradient, result);
+    for (; first + 5 <= s.columns.kernel; first += 5) sum_taps<5>(s, row, first, x, y_gradient, result);
+    for (; first + 2 <= s.columns.kernel; first += 2) sum_taps<2>(s, row, first, x, y_gradient, result);
+    for (; first < s.columns.kernel; ++first) sum_taps<1>(s, row, first, x, y_gradient, result);
   }
 }
 
@@ -130,7 +130,7 @@ class DepthwiseWeights final : public Kernel {
 
  private:
   /// Elements of a kernel.
-  [[nodiscard]] std::int64_t count() const { return shape_.num_cells() * shape_.channels(); }
+  [[nodiscard]] std::int64_t count() const { return shape_.num_taps() * shape_.channels(); }
 
   DepthwiseShape shape_;
   BiasGradient bias_gradient_;

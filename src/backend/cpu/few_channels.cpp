@@ -1,5 +1,5 @@
 // See few_channels.hpp. Both passes keep a tile of results in vector registers: forward a few pixels of 32 or 16 output
-// channels, the weight gradient nine cells of the kernel.
+// channels, the weight gradient nine taps of the kernel.
 #include "backend/cpu/few_channels.hpp"
 
 #include "backend/cpu/activation.hpp"
@@ -59,7 +59,7 @@ struct ImageShape {
         for (std::int64_t c = 0; c < channels; ++c) {
           const std::int64_t row = i * rows.dilation;
           const std::int64_t column = j * columns.dilation;
-          cells.push_back((row * padded_width + column) * channels + c);
+          taps.push_back((row * padded_width + column) * channels + c);
         }
       }
     }
@@ -70,12 +70,12 @@ struct ImageShape {
   }
   [[nodiscard]] std::int64_t x_elements() const { return height * width * channels; }
   [[nodiscard]] std::int64_t y_elements() const { return y_height * y_width * out; }
-  [[nodiscard]] std::int64_t num_cells() const { return static_cast<std::int64_t>(cells.size()); }
+  [[nodiscard]] std::int64_t num_taps() const { return static_cast<std::int64_t>(taps.size()); }
 
   std::int64_t height, width, channels, top, left, padded_height, padded_width;
   std::int64_t y_height, y_width, out, block;
   std::int64_t row_stride, pixel_stride;  ///< in the padded image, from output pixel to output pixel
-  std::vector<std::int64_t> cells;        ///< of the kernel: offset in the padded image from the output pixel's origin
+  std::vector<std::int64_t> taps;         ///< of the kernel: offset in the padded image from the output pixel's origin
 };
 
 /// Images widened to float32 with zeros around them, one for each thread.
@@ -112,14 +112,14 @@ LOCKSTEP_INLINE void compute_tile(const ImageShape& s, const float* x, const flo
     if (bias != nullptr) simd::load(bias + v * lanes, start);
     for (int p = 0; p < pixels; ++p) sums[p][v] = start;
   }
-  const std::int64_t* const cells = s.cells.data();
-  const std::int64_t count = s.num_cells();
+  const std::int64_t* const taps = s.taps.data();
+  const std::int64_t count = s.num_taps();
   for (std::int64_t k = 0; k < count; ++k) {
     simd::Floats weight[vectors];
     for (int v = 0; v < vectors; ++v) simd::load(weights + k * s.out + v * lanes, weight[v]);
-    const float* const cell = x + cells[k];
+    const float* const tap = x + taps[k];
     for (int p = 0; p < pixels; ++p) {
-      const float value = cell[p * s.pixel_stride];
+      const float value = tap[p * s.pixel_stride];
       for (int v = 0; v < vectors; ++v) sums[p][v] += weight[v] * value;
     }
   }
@@ -182,11 +182,11 @@ class FewChannelsForward final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         weights_(scope.weights(scope.operation.parameter)),
         bias_(scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr),
-        rounded_(static_cast<std::size_t>(shape_.num_cells() * shape_.out) * sizeof(float)) {}
+        rounded_(static_cast<std::size_t>(shape_.num_taps() * shape_.out) * sizeof(float)) {}
 
   void run(const StepContext& /*context*/) override {
     float* const rounded = rounded_.as<float>().data();
-    for (std::int64_t i = 0; i < shape_.num_cells() * shape_.out; ++i) rounded[i] = static_cast<T>(weights_[i]);
+    for (std::int64_t i = 0; i < shape_.num_taps() * shape_.out; ++i) rounded[i] = static_cast<T>(weights_[i]);
     const bool relu = activation_ == ActivationFunction::relu;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t i = 0; i < num_examples_; ++i) {
@@ -212,30 +212,30 @@ class FewChannelsForward final : public Kernel {
   AlignedBuffer rounded_;
 };
 
-/// One image's gradient of `cells` cells of the kernel from cell `first` on, for 32 or 16 output channels, and that of
+/// One image's gradient of `taps` taps of the kernel from tap `first` on, for 32 or 16 output channels, and that of
 /// the bias unless `bias` is null.
-template <int cells, int vectors, typename T>
-LOCKSTEP_INLINE void sum_cells(const ImageShape& s, std::int64_t first, const float* x, const T* gradient,
-                               std::int64_t y_vector, float* result, float* bias) {
-  simd::Floats sums[cells][vectors] = {};
+template <int taps, int vectors, typename T>
+LOCKSTEP_INLINE void sum_taps(const ImageShape& s, std::int64_t first, const float* x, const T* gradient,
+                              std::int64_t y_vector, float* result, float* bias) {
+  simd::Floats sums[taps][vectors] = {};
   simd::Floats bias_sums[vectors] = {};
-  std::int64_t offsets[cells];
-  for (int k = 0; k < cells; ++k) offsets[k] = s.cells[static_cast<std::size_t>(first + k)];
+  std::int64_t offsets[taps];
+  for (int k = 0; k < taps; ++k) offsets[k] = s.taps[static_cast<std::size_t>(first + k)];
   for (std::int64_t h = 0; h < s.y_height; ++h) {
     const float* pixel = x + h * s.row_stride;
-    const T* cell = gradient + h * s.y_width * s.block;
-    for (std::int64_t w = 0; w < s.y_width; ++w, pixel += s.pixel_stride, cell += s.block) {
+    const T* y_gradient = gradient + h * s.y_width * s.block;
+    for (std::int64_t w = 0; w < s.y_width; ++w, pixel += s.pixel_stride, y_gradient += s.block) {
       simd::Floats dy[vectors];
       for (int v = 0; v < vectors; ++v) {
-        simd::load(cell + v * y_vector, dy[v]);
+        simd::load(y_gradient + v * y_vector, dy[v]);
         bias_sums[v] += dy[v];
       }
-      for (int k = 0; k < cells; ++k) {
+      for (int k = 0; k < taps; ++k) {
         for (int v = 0; v < vectors; ++v) sums[k][v] += dy[v] * pixel[offsets[k]];
       }
     }
   }
-  for (int k = 0; k < cells; ++k) {
+  for (int k = 0; k < taps; ++k) {
     for (int v = 0; v < vectors; ++v) simd::store(sums[k][v], result + (first + k) * s.out + v * lanes);
   }
   if (bias == nullptr) return;
@@ -245,13 +245,13 @@ LOCKSTEP_INLINE void sum_cells(const ImageShape& s, std::int64_t first, const fl
 template <int vectors, typename T>
 LOCKSTEP_INLINE void sum_channels(const ImageShape& s, const float* x, const T* gradient, std::int64_t y_vector,
                                   float* result, float* bias) {
-  constexpr int cells = 9;
+  constexpr int taps = 9;
   const auto next_bias = [&](std::int64_t first) { return first == 0 ? bias : nullptr; };
   std::int64_t k = 0;
-  for (; k + cells <= s.num_cells(); k += cells)
-    sum_cells<cells, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
-  for (; k + 3 <= s.num_cells(); k += 3) sum_cells<3, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
-  for (; k < s.num_cells(); ++k) sum_cells<1, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
+  for (; k + taps <= s.num_taps(); k += taps)
+    sum_taps<taps, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
+  for (; k + 3 <= s.num_taps(); k += 3) sum_taps<3, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
+  for (; k < s.num_taps(); ++k) sum_taps<1, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
 }
 
 template <typename T>
@@ -283,7 +283,7 @@ class FewChannelsWeights final : public Kernel {
 
   void run(const StepContext& /*context*/) override {
     float* const of_images = of_images_.as<float>().data();
-    const std::int64_t count = shape_.num_cells() * shape_.out;
+    const std::int64_t count = shape_.num_taps() * shape_.out;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t i = 0; i < num_examples_; ++i) {
       const float* const image = images_.fill(shape_, x_ + i * shape_.x_elements());
@@ -305,7 +305,7 @@ class FewChannelsWeights final : public Kernel {
 
  private:
   /// Floats of one image's gradients: the kernel's, then the bias'.
-  [[nodiscard]] std::int64_t stride() const { return (shape_.num_cells() + 1) * shape_.out; }
+  [[nodiscard]] std::int64_t stride() const { return (shape_.num_taps() + 1) * shape_.out; }
 
   ImageShape shape_;
   PaddedImages images_;

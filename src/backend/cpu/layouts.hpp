@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-/// Chooses what costs least by the table of convolutions, conversions between unlike layouts included. Operations
-/// without a kernel write the layout that they read.
+/// Chooses the cheapest layouts by the table of convolutions, conversions included: for chains the minimum, with
+/// branches a local one. Operations without a kernel write the layout that they read.
 void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples,
                     const KernelOptions& options);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t tile = simd::lanes;    // channels
 constexpr int no_winner = 255;                // the maximum is not positive, so relu's gradient is zero
-constexpr std::int64_t largest_window = 255;  // in cells: a byte holds the index of a cell or `no_winner`
+constexpr std::int64_t largest_window = 255;  // in pixels: a byte holds the index of a pixel or `no_winner`
 
 struct PoolingShape {
   explicit PoolingShape(const KernelScope& scope) {
@@ -44,7 +44,7 @@ struct PoolingShape {
     return is(rows) && is(columns);
   }
 
-  /// Whether every cell is in exactly one window.
+  /// Whether every pixel is in exactly one window.
   [[nodiscard]] bool covers() const {
     const auto whole = [](const Window& w) { return w.stride == w.kernel && w.output() * w.stride == w.input; };
     return whole(rows) && whole(columns);
@@ -54,7 +54,7 @@ struct PoolingShape {
   Window rows, columns;
 };
 
-/// The cells of a window that are inside the image, along one axis. `index` numbers the windows.
+/// The pixels of a window that are inside the image, along one axis. `index` numbers the windows.
 struct Cells {
   Cells(const Window& window, std::int64_t index)
       : origin(index * window.stride - window.pad_before()),
@@ -95,7 +95,7 @@ LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const Cell
 }
 
 /// The maximum of one window, for one channel beyond the last multiple of 16. Uses masks, as backward does: branches on
-/// which cell wins are unpredictable and four times slower.
+/// which pixel wins are unpredictable and four times slower.
 template <typename T, typename CellsOf>
 LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
                                     T& y, std::uint8_t& winner) {
@@ -128,7 +128,7 @@ LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu
   }
 }
 
-/// Adds each output's gradient to the cell that was the maximum.
+/// Adds each output's gradient to the pixel that was the maximum.
 template <typename CellsOf, bool overlap, typename T>
 LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
                                         T* x_gradient) {
@@ -148,16 +148,16 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
         simd::load(winner + at + c, who);
         for (std::int64_t i = h.begin; i < h.end; ++i) {
           for (std::int64_t j = w.begin; j < w.end; ++j) {
-            T* cell = x_gradient + (i * s.columns.input + j) * s.block + c;
+            T* pixel = x_gradient + (i * s.columns.input + j) * s.block + c;
             const auto number = static_cast<std::int32_t>((i - h.origin) * s.columns.kernel + (j - w.origin));
             simd::Floats passed = (who == number) ? gradient : simd::Floats{};
             if constexpr (overlap) {
               simd::Floats before;
-              simd::load(cell, before);
+              simd::load(pixel, before);
               passed += before;
-              simd::store(passed, cell);
+              simd::store(passed, pixel);
             } else {
-              simd::store_exact(passed, cell);
+              simd::store_exact(passed, pixel);
             }
           }
         }
@@ -165,12 +165,12 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
       for (; c < s.block; ++c) {
         for (std::int64_t i = h.begin; i < h.end; ++i) {
           for (std::int64_t j = w.begin; j < w.end; ++j) {
-            T& cell = x_gradient[(i * s.columns.input + j) * s.block + c];
+            T& pixel = x_gradient[(i * s.columns.input + j) * s.block + c];
             const auto number = (i - h.origin) * s.columns.kernel + (j - w.origin);
             const auto won = -static_cast<std::uint32_t>(winner[at + c] == number);
             const auto gradient = static_cast<float>(y_gradient[at + c]);
             const auto passed = std::bit_cast<float>(std::bit_cast<std::uint32_t>(gradient) & won);
-            cell = overlap ? static_cast<float>(cell) + passed : passed;
+            pixel = overlap ? static_cast<float>(pixel) + passed : passed;
           }
         }
       }
@@ -257,14 +257,14 @@ class Pooling : public Kernel {
   int threads_;
 };
 
-/// Forward saves the index of the largest cell of each window; backward passes the gradient to that cell.
+/// Forward saves the index of the largest pixel of each window; backward passes the gradient to that pixel.
 template <typename T>
 class MaxPooling final : public Pooling<T> {
  public:
   explicit MaxPooling(const KernelScope& scope)
       : Pooling<T>(scope, true), winners_(scope.saved_for_backward(scope.operation.output)) {
     if (this->shape().rows.kernel * this->shape().columns.kernel > largest_window) {
-      throw UsageError(fmt::format("layer '{}' has a pooling window of more than {} cells; use a smaller pool_size",
+      throw UsageError(fmt::format("layer '{}' has a pooling window of more than {} pixels; use a smaller pool_size",
                                    scope.layer().name, largest_window));
     }
   }
@@ -324,9 +324,9 @@ class AveragePooling final : public Pooling<T> {
       const float scale = 1.0F / static_cast<float>((h.end - h.begin) * (w.end - w.begin));
       for (std::int64_t i = h.begin; i < h.end; ++i) {
         for (std::int64_t j = w.begin; j < w.end; ++j) {
-          T* cell = x_gradient + (i * s.columns.input + j) * s.block;
+          T* pixel = x_gradient + (i * s.columns.input + j) * s.block;
           for (std::int64_t c = 0; c < s.block; ++c) {
-            cell[c] = static_cast<float>(cell[c]) + static_cast<float>(y_gradient[at + c]) * scale;
+            pixel[c] = static_cast<float>(pixel[c]) + static_cast<float>(y_gradient[at + c]) * scale;
           }
         }
       }

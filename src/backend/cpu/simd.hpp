@@ -33,7 +33,7 @@ LOCKSTEP_INLINE void load(const BFloat16* from, Floats& to) {
   const Words words = __builtin_convertvector(halves, Words) << 16U;
   std::memcpy(&to, &words, sizeof to);
 }
-/// Rounds to nearest even, as BFloat16 does; a NaN may become infinite.
+/// Rounds to nearest even, as BFloat16 does; a NaN may become infinite or zero.
 LOCKSTEP_INLINE void store(const Floats& from, BFloat16* to) {
   Words words;
   std::memcpy(&words, &from, sizeof words);

@@ -18,8 +18,8 @@ using namespace lockstep::winograd;
 
 namespace {
 
-std::vector<const Kernels*> kernels_of_cpu() {
-  std::vector<const Kernels*> all;
+std::vector<const KernelTable*> kernels_of_cpu() {
+  std::vector<const KernelTable*> all;
   if (instruction_set_of_cpu() >= InstructionSet::avx2) all.push_back(&avx2_kernels());
   if (instruction_set_of_cpu() >= InstructionSet::avx512) all.push_back(&avx512_kernels());
   return all;
@@ -38,8 +38,8 @@ std::size_t at(std::int64_t lanes, std::int64_t height, std::int64_t width, std:
 
 /// The tensors of a convolution, in float and as a direct convolution in double precision computes them.
 struct Convolution {
-  Convolution(const Kernels& its_kernels, const Geometry& its_geometry, std::int64_t its_images, double magnitude = 1,
-              double mean = 0)
+  Convolution(const KernelTable& its_kernels, const Geometry& its_geometry, std::int64_t its_images,
+              double magnitude = 1, double mean = 0)
       : kernels(its_kernels), geometry(its_geometry), images(its_images) {
     const auto draw = [&](std::int64_t count, double scale, double middle) {
       std::vector<float> values(static_cast<std::size_t>(count));
@@ -94,14 +94,14 @@ struct Convolution {
     return dw;
   }
 
-  [[nodiscard]] std::vector<float> convolve(bool turned, int threads = 1, std::int64_t at_once = 1000,
+  [[nodiscard]] std::vector<float> convolve(bool flipped, int threads = 1, std::int64_t at_once = 1000,
                                             const Epilogue& epilogue = {}) const {
-    const Geometry g = turned ? geometry.turned() : geometry;
-    const std::vector<float>& from = turned ? y_gradient : x;
+    const Geometry g = flipped ? geometry.flipped() : geometry;
+    const std::vector<float>& from = flipped ? y_gradient : x;
     const AlignedBuffer scratch(scratch_elements(g, threads) * sizeof(float));
     const AlignedBuffer transformed(static_cast<std::size_t>(g.weight_elements()) * sizeof(float));
     const Resources resources{kernels, scratch.as<float>().data(), threads};
-    transform_weights(resources, g, weights.data(), turned, transformed.as<float>().data());
+    transform_weights(resources, g, weights.data(), flipped, transformed.as<float>().data());
     std::vector<float> to(static_cast<std::size_t>(images * g.out_elements()));
     for (std::int64_t n = 0; n < images; n += at_once) {
       winograd::convolve(resources, g, std::min(at_once, images - n), from.data() + n * g.elements(),
@@ -122,7 +122,7 @@ struct Convolution {
     return dw;
   }
 
-  const Kernels& kernels;
+  const KernelTable& kernels;
   Geometry geometry;
   std::int64_t images;
   std::mt19937 random{1};
@@ -167,7 +167,8 @@ TEST_CASE("tiles cover every result once, and compute no others from two results
       const std::int64_t tiles = 3 * tiles_of_image(height, width);
       for (std::int64_t begin = 0; begin < tiles; begin += max_tiles_of_block) {
         block.assign(height, width, begin, std::min(begin + max_tiles_of_block, tiles));
-        for (int cell = 0; cell < cells; ++cell) in_matrices += block.count(cell / points, cell % points);
+        for (int component = 0; component < components; ++component)
+          in_matrices += block.count(component / points, component % points);
         for (const Tile& tile : block.tiles()) {
           products += (tile.rows + 2) * (tile.columns + 2);
           for (std::int64_t i = 0; i < std::min<std::int64_t>(tile.rows, height); ++i) {
@@ -186,7 +187,7 @@ TEST_CASE("tiles cover every result once, and compute no others from two results
 }
 
 TEST_CASE("Winograd's convolution matches direct convolution for every size and padding") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     for (std::int64_t size = 1; size <= 30; ++size) {
       for (const std::int64_t padding : {0, 1, 2}) {
         const std::int64_t width = 1 + (7 * size + padding) % 30;
@@ -202,7 +203,7 @@ TEST_CASE("Winograd's convolution matches direct convolution for every size and 
 }
 
 TEST_CASE("Winograd's convolution matches direct convolution for many channels") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     for (const std::int64_t channels : {16, 48, 128, 256, 512}) {
       check(Convolution(*kernels, geometry_of(7, 6, channels, 32, 1), 2));
       check(Convolution(*kernels, geometry_of(7, 6, 32, channels, 1), 2, 1, 1));  // no mean of 0
@@ -211,7 +212,7 @@ TEST_CASE("Winograd's convolution matches direct convolution for many channels")
 }
 
 TEST_CASE("Winograd's convolution keeps its accuracy for large and tiny values") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     for (const double magnitude : {1e4, 1e-4, 1e15}) {
       INFO(magnitude);
       check(Convolution(*kernels, geometry_of(13, 9, 32, 16, 1), 2, magnitude));
@@ -226,7 +227,7 @@ TEST_CASE("Winograd's convolution keeps its accuracy for large and tiny values")
 }
 
 TEST_CASE("an infinite input reaches the results of its tiles only") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     Convolution convolution(*kernels, geometry_of(12, 12, 16, 32, 1), 3);
     const std::vector<float> finite = convolution.convolve(false);
     const Geometry& g = convolution.geometry;
@@ -254,7 +255,7 @@ TEST_CASE("an infinite input reaches the results of its tiles only") {
 }
 
 TEST_CASE("Winograd's bits depend on neither the images of a call nor threads") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     const Convolution convolution(*kernels, geometry_of(13, 11, 32, 48, 0), 17);
     for (const int threads : {1, 2, 3}) {
       for (const std::int64_t at_once : {1, 4, 17}) {
@@ -268,7 +269,7 @@ TEST_CASE("Winograd's bits depend on neither the images of a call nor threads") 
 }
 
 TEST_CASE("Winograd's epilogue adds biases, applies relu, and masks by another relu's output") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     const Convolution convolution(*kernels, geometry_of(7, 10, 16, 32, 1), 2);
     const Geometry& g = convolution.geometry;
     const std::vector<float> plain = convolution.convolve(false);
@@ -287,7 +288,7 @@ TEST_CASE("Winograd's epilogue adds biases, applies relu, and masks by another r
 }
 
 TEST_CASE("Winograd's convolution of bfloat16 images rounds what it computes of the same values in float32") {
-  for (const Kernels* kernels : kernels_of_cpu()) {
+  for (const KernelTable* kernels : kernels_of_cpu()) {
     if (kernels->bfloat16.inputs == nullptr) continue;
     Convolution convolution(*kernels, geometry_of(13, 11, 32, 48, 1), 3);
     const auto rounded = [](const std::vector<float>& values) {
@@ -298,11 +299,11 @@ TEST_CASE("Winograd's convolution of bfloat16 images rounds what it computes of 
     std::ranges::copy(x, convolution.x.begin());
     std::ranges::copy(y_gradient, convolution.y_gradient.begin());
     const Geometry& g = convolution.geometry;
-    const Geometry turned = g.turned();
-    const std::size_t scratch_size = std::max(scratch_elements(g, 1), scratch_elements(turned, 1));
+    const Geometry flipped = g.flipped();
+    const std::size_t scratch_size = std::max(scratch_elements(g, 1), scratch_elements(flipped, 1));
     const AlignedBuffer scratch(scratch_size * sizeof(float));
-    const AlignedBuffer cell_weights(static_cast<std::size_t>(g.weight_elements()) * sizeof(float));
-    float* const transformed = cell_weights.as<float>().data();
+    const AlignedBuffer component_weights(static_cast<std::size_t>(g.weight_elements()) * sizeof(float));
+    float* const transformed = component_weights.as<float>().data();
     const Resources resources{*kernels, scratch.as<float>().data(), 1};
 
     std::vector<BFloat16> y(y_gradient.size());
@@ -315,8 +316,8 @@ TEST_CASE("Winograd's convolution of bfloat16 images rounds what it computes of 
     for (std::size_t i = 0; i < y.size(); ++i) CHECK(y[i].bits == BFloat16(expected[i]).bits);
 
     std::vector<BFloat16> x_gradient(x.size());
-    transform_weights(resources, turned, convolution.weights.data(), true, transformed);
-    convolve(resources, turned, 3, y_gradient.data(), transformed, {.relu_output = x.data()}, x_gradient.data());
+    transform_weights(resources, flipped, convolution.weights.data(), true, transformed);
+    convolve(resources, flipped, 3, y_gradient.data(), transformed, {.relu_output = x.data()}, x_gradient.data());
     const std::vector<float> of_float = convolution.convolve(true, 1, 1000, {.relu_output = convolution.x.data()});
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(x_gradient[i].bits == BFloat16(of_float[i]).bits);
 

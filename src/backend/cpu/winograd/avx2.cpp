@@ -3,6 +3,6 @@
 
 namespace lockstep::winograd {
 
-const Kernels& avx2_kernels() noexcept { return VectorKernels<8>::kernels; }
+const KernelTable& avx2_kernels() noexcept { return VectorKernels<8>::kernels; }
 
 }  // namespace lockstep::winograd

@@ -3,6 +3,6 @@
 
 namespace lockstep::winograd {
 
-const Kernels& avx512_kernels() noexcept { return VectorKernels<16>::kernels; }
+const KernelTable& avx512_kernels() noexcept { return VectorKernels<16>::kernels; }
 
 }  // namespace lockstep::winograd

@@ -16,9 +16,9 @@ namespace {
 
 using dnnl::memory;
 using winograd::Geometry;
-using winograd::Kernels;
+using winograd::KernelTable;
 
-const Kernels& kernels_for(Layout layout) {
+const KernelTable& kernels_for(Layout layout) {
   return layout == Layout::nChw16c ? winograd::avx512_kernels() : winograd::avx2_kernels();
 }
 
@@ -40,8 +40,8 @@ winograd::Images images_of(const LayoutConversion& tensor, ElementType type) {
 /// A kernel's memory for transformed weights and for the sums of their gradients. All microbatches of an operation
 /// share it. An operation that runs once in a step keeps nothing from one run to the next, so it uses scratch memory,
 /// for one after the other.
-struct CellWeights {
-  CellWeights(const KernelScope& scope, const Geometry& geometry) {
+struct ComponentWeights {
+  ComponentWeights(const KernelScope& scope, const Geometry& geometry) {
     const std::int64_t elements = geometry.weight_elements();
     auto* scratch = reinterpret_cast<float*>(scope.scratch);
     transformed = gradients = scratch;
@@ -70,8 +70,8 @@ class WinogradForward final : public Kernel {
         input_type_(scope.input().type),
         output_type_(problem_of(scope).output().type),
         weights_(scope.weights(scope.operation.parameter)),
-        cell_weights_(scope, geometry_),
-        resources_{kernels_for(scope.operation.convolution.input), cell_weights_.work, scope.threads},
+        component_weights_(scope, geometry_),
+        resources_{kernels_for(scope.operation.convolution.input), component_weights_.work, scope.threads},
         activation_(scope, scope.operation.activation == ActivationFunction::relu) {
     const ConvolutionProblem problem = problem_of(scope);
     const memory::desc source = descriptor_of(problem.input(), scope.num_examples);
@@ -92,9 +92,9 @@ class WinogradForward final : public Kernel {
 
   void run(const StepContext& /*context*/) override {
     input_.run();
-    if (is_first_) winograd::transform_weights(resources_, geometry_, weights_, false, cell_weights_.transformed);
-    winograd::convolve(resources_, geometry_, num_examples_, images_of(input_, input_type_), cell_weights_.transformed,
-                       epilogue_, images_of(output_, output_type_));
+    if (is_first_) winograd::transform_weights(resources_, geometry_, weights_, false, component_weights_.transformed);
+    winograd::convolve(resources_, geometry_, num_examples_, images_of(input_, input_type_),
+                       component_weights_.transformed, epilogue_, images_of(output_, output_type_));
     output_.run();
     activation_.run();
   }
@@ -108,7 +108,7 @@ class WinogradForward final : public Kernel {
   ElementType input_type_;
   ElementType output_type_;
   const float* weights_;
-  CellWeights cell_weights_;
+  ComponentWeights component_weights_;
   winograd::Resources resources_;
   winograd::Epilogue epilogue_;
   LayoutConversion input_;
@@ -127,8 +127,8 @@ class WinogradBackward final : public Kernel {
         has_data_gradient_(scope.operation.input_gradient),
         has_weight_gradients_(!scope.operation.is_frozen),
         weights_(scope.weights(scope.operation.parameter)),
-        cell_weights_(scope, geometry_),
-        resources_{kernels_for(scope.operation.convolution.input), cell_weights_.work, scope.threads},
+        component_weights_(scope, geometry_),
+        resources_{kernels_for(scope.operation.convolution.input), component_weights_.work, scope.threads},
         input_derivative_(scope) {
     const ConvolutionProblem problem = problem_of(scope);
     const memory::desc source = descriptor_of(problem.input(), scope.num_examples);
@@ -158,19 +158,19 @@ class WinogradBackward final : public Kernel {
  private:
   void compute_weight_gradients() {
     input_.run();
-    if (is_first_) std::fill_n(cell_weights_.gradients, geometry_.weight_elements(), 0.0F);
+    if (is_first_) std::fill_n(component_weights_.gradients, geometry_.weight_elements(), 0.0F);
     winograd::add_weight_gradients(resources_, geometry_, num_examples_, images_of(input_, type_),
-                                   images_of(output_gradient_, type_), cell_weights_.gradients);
+                                   images_of(output_gradient_, type_), component_weights_.gradients);
     if (is_last_)
-      winograd::transform_weight_gradients(resources_, geometry_, cell_weights_.gradients, weights_gradient_);
+      winograd::transform_weight_gradients(resources_, geometry_, component_weights_.gradients, weights_gradient_);
     bias_gradient_.run();
   }
 
   void compute_input_gradient() {
-    const Geometry turned = geometry_.turned();
-    if (is_first_) winograd::transform_weights(resources_, turned, weights_, true, cell_weights_.transformed);
-    winograd::convolve(resources_, turned, num_examples_, images_of(output_gradient_, type_), cell_weights_.transformed,
-                       epilogue_, images_of(input_gradient_, type_));
+    const Geometry flipped = geometry_.flipped();
+    if (is_first_) winograd::transform_weights(resources_, flipped, weights_, true, component_weights_.transformed);
+    winograd::convolve(resources_, flipped, num_examples_, images_of(output_gradient_, type_),
+                       component_weights_.transformed, epilogue_, images_of(input_gradient_, type_));
     input_gradient_.run();
     if (!fuses_derivative_) input_derivative_.run();
   }
@@ -185,7 +185,7 @@ class WinogradBackward final : public Kernel {
   bool fuses_derivative_ = false;
   const float* weights_;
   float* weights_gradient_ = nullptr;
-  CellWeights cell_weights_;
+  ComponentWeights component_weights_;
   winograd::Resources resources_;
   winograd::Epilogue epilogue_;
   LayoutConversion input_;
@@ -232,7 +232,7 @@ double winograd_work(const Graph& graph, const Operation& operation, std::size_t
 std::size_t winograd_scratch_bytes(const Graph& graph, const Operation& operation, int threads) {
   const Geometry geometry = geometry_of(graph, operation);
   const std::size_t work =
-      std::max(winograd::scratch_elements(geometry, threads), winograd::scratch_elements(geometry.turned(), threads));
+      std::max(winograd::scratch_elements(geometry, threads), winograd::scratch_elements(geometry.flipped(), threads));
   return bytes_of(geometry.weight_elements()) + work * sizeof(float);
 }
 

@@ -1,10 +1,10 @@
 // The parts of a Winograd convolution that are compiled for a vector width. Images lie in blocks of `lanes` channels:
 // nChw16c or nChw8c. They are of float32 or, in blocks of 16, of bfloat16; all else is float32.
 //
-// A pass over a block of tiles transforms inputs to matrices, one for each cell: [cell][tile][channel]. It multiplies
-// each matrix by the transformed weights of its cell, [cell][block of output channels][input channel][lane], and
-// transforms the products to results. The weight gradient multiplies the matrices of the inputs and of the results'
-// gradients, over the tiles.
+// A pass over a block of tiles transforms inputs to matrices, one for each component: [component][tile][channel]. It
+// multiplies each matrix by the transformed weights of its component, [component][block of output channels][input
+// channel][lane], and transforms the products to results. The weight gradient multiplies the matrices of the inputs and
+// of the results' gradients, over the tiles.
 #pragma once
 
 #include "backend/cpu/winograd/tiling.hpp"
@@ -29,15 +29,15 @@ struct Geometry {
 
   [[nodiscard]] std::int64_t elements() const noexcept { return height * width * channels; }
   [[nodiscard]] std::int64_t out_elements() const noexcept { return out_height * out_width * out_channels; }
-  /// Floats from one cell's transformed weights to the next one's, and of all cells.
+  /// Floats from one component's transformed weights to the next one's, and of all components.
   [[nodiscard]] std::int64_t weight_stride() const noexcept { return padded_stride(channels * out_channels); }
-  [[nodiscard]] std::int64_t weight_elements() const noexcept { return cells * weight_stride(); }
+  [[nodiscard]] std::int64_t weight_elements() const noexcept { return components * weight_stride(); }
   /// The convolution that computes the data gradient.
-  [[nodiscard]] Geometry turned() const noexcept {
+  [[nodiscard]] Geometry flipped() const noexcept {
     return {out_height, out_width, out_channels, height, width, channels, 2 - top, 2 - left};
   }
 
-  /// Strides of a power of two would map all cells to the same few sets of the first-level cache.
+  /// Strides of a power of two would map all components to the same few sets of the first-level cache.
   [[nodiscard]] static constexpr std::int64_t padded_stride(std::int64_t elements) noexcept { return elements + 16; }
 };
 
@@ -70,46 +70,47 @@ struct Epilogue {
   ConstImages relu_output = {};  ///< as the results, which become 0 where it is 0; null: none
 };
 
-/// Matrices by cell, `stride` floats apart.
-struct CellMatrices {
+/// Matrices by component, `stride` floats apart.
+struct ComponentMatrices {
   float* data = nullptr;
   std::int64_t stride = 0;
 };
 
 /// The transforms that read and write images of one element type.
 struct ImageTransforms {
-  void (*inputs)(const Geometry&, std::span<const Tile>, const void* x, CellMatrices inputs);
-  void (*output_gradients)(const Geometry&, std::span<const Tile>, const void* y_gradient, CellMatrices gradients);
+  void (*inputs)(const Geometry&, std::span<const Tile>, const void* x, ComponentMatrices inputs);
+  void (*output_gradients)(const Geometry&, std::span<const Tile>, const void* y_gradient, ComponentMatrices gradients);
   /// `epilogue.relu_output` has the same element type.
-  void (*outputs)(const Geometry&, std::span<const Tile>, CellMatrices products, const Epilogue& epilogue, void* y);
+  void (*outputs)(const Geometry&, std::span<const Tile>, ComponentMatrices products, const Epilogue& epilogue,
+                  void* y);
 };
 
-struct Kernels {
+struct KernelTable {
   std::int64_t lanes;
   ImageTransforms float32;
-  ImageTransforms bfloat16;  ///< none with 8 lanes: CPUs without AVX-512 compute no bfloat16
+  ImageTransforms bfloat16;  ///< null with 8 lanes: blocks of 8 channels in bfloat16 are not implemented
 
   /// Transforms weights in Keras' order, [row][column][input channel][output channel], for the `lanes` output channels
   /// from `output` on.
   void (*transform_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
   /// The same for a convolution that computes the data gradient: `weights` are those of the forward pass, whose input
-  /// channels are this geometry's output channels. Turns them by 180 degrees.
-  void (*transform_turned_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
+  /// channels are this geometry's output channels. Flips them along both axes.
+  void (*transform_flipped_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
 
-  /// One cell: products[tile][output channel] = sum over channels of inputs[tile][channel] times weights.
+  /// One component: products[tile][output channel] = sum over channels of inputs[tile][channel] times weights.
   void (*multiply)(const Geometry&, std::int64_t tiles, const float* inputs, const float* weights, float* products);
-  /// One cell: adds inputs[tile][channel] times gradients[tile][output channel], tile by tile, to `sums`, which has the
-  /// order of transformed weights.
+  /// One component: adds inputs[tile][channel] times gradients[tile][output channel], tile by tile, to `sums`, which
+  /// has the order of transformed weights.
   void (*multiply_over_tiles)(const Geometry&, std::int64_t tiles, const float* inputs, const float* gradients,
                               float* sums);
 
-  /// The gradient of weights in Keras' order from those of their cells, for `lanes` output channels.
+  /// The gradient of weights in Keras' order from those of their components, for `lanes` output channels.
   void (*transform_weight_gradients)(const Geometry&, std::int64_t output, const float* sums, float* gradients);
 
   [[nodiscard]] const ImageTransforms& of(bool is_bfloat16) const noexcept { return is_bfloat16 ? bfloat16 : float32; }
 };
 
-[[nodiscard]] const Kernels& avx512_kernels() noexcept;
-[[nodiscard]] const Kernels& avx2_kernels() noexcept;
+[[nodiscard]] const KernelTable& avx512_kernels() noexcept;
+[[nodiscard]] const KernelTable& avx2_kernels() noexcept;
 
 }  // namespace lockstep::winograd

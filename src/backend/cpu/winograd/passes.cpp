@@ -12,7 +12,7 @@ namespace {
 /// As many tiles as leave the transformed weights room in a second-level cache. Nearby numbers are equally fast.
 std::int64_t tiles_of_block(const Geometry& g) {
   constexpr std::int64_t cache_elements = std::int64_t{96} << 10U;
-  const std::int64_t fitting = cache_elements / (cells * (g.channels + g.out_channels));
+  const std::int64_t fitting = cache_elements / (components * (g.channels + g.out_channels));
   return std::clamp<std::int64_t>(fitting / 8 * 8, 16, max_tiles_of_block);
 }
 
@@ -20,11 +20,11 @@ std::int64_t tiles_of_block(const Geometry& g) {
 struct Workspace {
   Workspace(const Geometry& g, std::int64_t tiles, float* memory)
       : inputs{memory, Geometry::padded_stride(tiles * g.channels)},
-        outputs{memory + cells * inputs.stride, Geometry::padded_stride(tiles * g.out_channels)} {}
-  [[nodiscard]] std::int64_t elements() const { return cells * (inputs.stride + outputs.stride); }
+        outputs{memory + components * inputs.stride, Geometry::padded_stride(tiles * g.out_channels)} {}
+  [[nodiscard]] std::int64_t elements() const { return components * (inputs.stride + outputs.stride); }
 
-  CellMatrices inputs;
-  CellMatrices outputs;
+  ComponentMatrices inputs;
+  ComponentMatrices outputs;
 };
 
 }  // namespace
@@ -33,10 +33,10 @@ std::size_t scratch_elements(const Geometry& geometry, int threads) {
   return static_cast<std::size_t>(threads * Workspace(geometry, tiles_of_block(geometry), nullptr).elements());
 }
 
-void transform_weights(const Resources& resources, const Geometry& geometry, const float* weights, bool turned,
+void transform_weights(const Resources& resources, const Geometry& geometry, const float* weights, bool flipped,
                        float* transformed) {
-  const Kernels& kernels = resources.kernels;
-  const auto transform = turned ? kernels.transform_turned_weights : kernels.transform_weights;
+  const KernelTable& kernels = resources.kernels;
+  const auto transform = flipped ? kernels.transform_flipped_weights : kernels.transform_weights;
 #pragma omp parallel for num_threads(resources.threads) if (resources.threads > 1)
   for (std::int64_t output = 0; output < geometry.out_channels; output += kernels.lanes)
     transform(geometry, output, weights, transformed);
@@ -44,7 +44,7 @@ void transform_weights(const Resources& resources, const Geometry& geometry, con
 
 void transform_weight_gradients(const Resources& resources, const Geometry& geometry, const float* sums,
                                 float* gradients) {
-  const Kernels& kernels = resources.kernels;
+  const KernelTable& kernels = resources.kernels;
 #pragma omp parallel for num_threads(resources.threads) if (resources.threads > 1)
   for (std::int64_t output = 0; output < geometry.out_channels; output += kernels.lanes)
     kernels.transform_weight_gradients(geometry, output, sums, gradients);
@@ -52,7 +52,7 @@ void transform_weight_gradients(const Resources& resources, const Geometry& geom
 
 void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const ConstImages& x,
               const float* transformed_weights, const Epilogue& epilogue, const Images& y) {
-  const Kernels& kernels = resources.kernels;
+  const KernelTable& kernels = resources.kernels;
   const std::int64_t step = tiles_of_block(geometry);
   const std::int64_t tiles = images * tiles_of_image(geometry.out_height, geometry.out_width);
   const std::int64_t weight_stride = geometry.weight_stride();
@@ -67,10 +67,11 @@ void convolve(const Resources& resources, const Geometry& geometry, std::int64_t
     for (std::int64_t begin = 0; begin < tiles; begin += step) {
       block.assign(geometry.out_height, geometry.out_width, begin, std::min(begin + step, tiles));
       kernels.of(x.is_bfloat16).inputs(geometry, block.tiles(), x.data, work.inputs);
-      for (int cell = 0; cell < cells; ++cell) {
-        kernels.multiply(geometry, block.count(cell / points, cell % points),
-                         work.inputs.data + cell * work.inputs.stride, transformed_weights + cell * weight_stride,
-                         work.outputs.data + cell * work.outputs.stride);
+      for (int component = 0; component < components; ++component) {
+        kernels.multiply(geometry, block.count(component / points, component % points),
+                         work.inputs.data + component * work.inputs.stride,
+                         transformed_weights + component * weight_stride,
+                         work.outputs.data + component * work.outputs.stride);
       }
       kernels.of(y.is_bfloat16).outputs(geometry, block.tiles(), work.outputs, epilogue, y.data);
     }
@@ -79,7 +80,7 @@ void convolve(const Resources& resources, const Geometry& geometry, std::int64_t
 
 void add_weight_gradients(const Resources& resources, const Geometry& geometry, std::int64_t images,
                           const ConstImages& x, const ConstImages& y_gradient, float* sums) {
-  const Kernels& kernels = resources.kernels;
+  const KernelTable& kernels = resources.kernels;
   const std::int64_t step = tiles_of_block(geometry);
   const std::int64_t tiles = images * tiles_of_image(geometry.out_height, geometry.out_width);
   const std::int64_t weight_stride = geometry.weight_stride();
@@ -99,10 +100,11 @@ void add_weight_gradients(const Resources& resources, const Geometry& geometry, 
         kernels.of(y_gradient.is_bfloat16).output_gradients(geometry, its_tiles, y_gradient.data, work.outputs);
       }
 #pragma omp for schedule(dynamic)
-      for (int cell = 0; cell < cells; ++cell) {
-        kernels.multiply_over_tiles(geometry, block.count(cell / points, cell % points),
-                                    work.inputs.data + cell * work.inputs.stride,
-                                    work.outputs.data + cell * work.outputs.stride, sums + cell * weight_stride);
+      for (int component = 0; component < components; ++component) {
+        kernels.multiply_over_tiles(geometry, block.count(component / points, component % points),
+                                    work.inputs.data + component * work.inputs.stride,
+                                    work.outputs.data + component * work.outputs.stride,
+                                    sums + component * weight_stride);
       }
     }
   }

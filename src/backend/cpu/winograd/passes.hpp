@@ -10,22 +10,22 @@ namespace lockstep::winograd {
 
 /// What a pass needs besides its arguments. All passes of a thread team may share the scratch memory.
 struct Resources {
-  const Kernels& kernels;
+  const KernelTable& kernels;
   float* scratch = nullptr;  ///< scratch_elements floats
   int threads = 1;
 };
 
 [[nodiscard]] std::size_t scratch_elements(const Geometry& geometry, int threads);
 
-/// Transforms weights in Keras' order to `transformed`, Geometry::weight_elements() floats. `turned`: for a convolution
-/// that computes a data gradient, of whose forward pass the weights are.
-void transform_weights(const Resources& resources, const Geometry& geometry, const float* weights, bool turned,
+/// Transforms weights in Keras' order to `transformed`, Geometry::weight_elements() floats. `flipped`: for the data
+/// gradient, flips the forward pass's weights along both axes and swaps input and output channels.
+void transform_weights(const Resources& resources, const Geometry& geometry, const float* weights, bool flipped,
                        float* transformed);
 /// The gradient of weights in Keras' order.
 void transform_weight_gradients(const Resources& resources, const Geometry& geometry, const float* sums,
                                 float* gradients);
 
-/// Computes `images` images. The data gradient is a convolution with turned weights.
+/// Computes `images` images. The data gradient is a convolution with flipped weights.
 void convolve(const Resources& resources, const Geometry& geometry, std::int64_t images, const ConstImages& x,
               const float* transformed_weights, const Epilogue& epilogue, const Images& y);
 

@@ -37,7 +37,7 @@ void TileBlock::assign(std::int64_t height, std::int64_t width, std::int64_t beg
                           .column = its_columns.begin,
                           .rows = rows.size,
                           .columns = its_columns.size,
-                          .slots = counts_};
+                          .matrix_rows = counts_};
     for (int i = 0; i <= rows.size - min_tile; ++i) {
       for (int j = 0; j <= its_columns.size - min_tile; ++j)
         ++counts_[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)];

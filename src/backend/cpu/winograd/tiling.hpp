@@ -1,8 +1,8 @@
 // Covers the results of a 3 x 3 convolution with tiles of 2 to 4 rows and columns.
 //
-// A tile of m x n results needs (m + 2)(n + 2) products for each pair of channels, the cells of its transform. Tiles of
-// all sizes use the same evaluation points in the same order, and smaller ones use fewer of them. So tiles of all sizes
-// share transformed weights, and no tile computes results that lie outside of the image.
+// A tile of m x n results needs (m + 2)(n + 2) products for each pair of channels, the components of its transform.
+// Tiles of all sizes use the same evaluation points in the same order, and smaller ones use fewer of them. So tiles of
+// all sizes share transformed weights, and no tile computes results that lie outside of the image.
 #pragma once
 
 #include <array>
@@ -14,22 +14,24 @@ namespace lockstep::winograd {
 
 inline constexpr int max_tile = 4;
 inline constexpr int min_tile = 2;
-inline constexpr int points = max_tile + 2;  ///< cells of the largest tile along an axis
-inline constexpr int cells = points * points;
+inline constexpr int points = max_tile + 2;  ///< components of the largest tile along an axis
+inline constexpr int components = points * points;
 
-/// Tiles of an axis differ in whether they use the cells at `max_tile` and behind it.
-inline constexpr int cell_classes = max_tile - min_tile + 1;
-[[nodiscard]] constexpr int class_of(int cell) noexcept { return cell < max_tile ? 0 : cell - max_tile + 1; }
+/// Tiles of an axis differ in whether they use the components at `max_tile` and behind it.
+inline constexpr int component_classes = max_tile - min_tile + 1;
+[[nodiscard]] constexpr int class_of(int component) noexcept {
+  return component < max_tile ? 0 : component - max_tile + 1;
+}
 
 /// Some results of an image.
 struct Tile {
   std::int64_t image = 0;
   std::int64_t row = 0;
   std::int64_t column = 0;
-  int rows = 0;  ///< 2 to 4; a tile of an axis of 1 result computes another one that nobody reads
+  int rows = 0;  ///< 2 to 4; along an axis of 1 result, the second result is discarded
   int columns = 0;
-  /// By the classes of a cell's row and column: how many tiles before this one in its block have the cell.
-  std::array<std::array<std::int64_t, cell_classes>, cell_classes> slots = {};
+  /// The tile's row in the matrix of each component, by the classes of the component's row and column.
+  std::array<std::array<std::int64_t, component_classes>, component_classes> matrix_rows = {};
 };
 
 inline constexpr std::int64_t max_tiles_of_block = 64;
@@ -42,7 +44,7 @@ class TileBlock {
   void assign(std::int64_t height, std::int64_t width, std::int64_t begin, std::int64_t end);
 
   [[nodiscard]] std::span<const Tile> tiles() const noexcept { return std::span(tiles_).first(size_); }
-  /// The tiles that have a cell.
+  /// The tiles that have a component.
   [[nodiscard]] std::int64_t count(int row, int column) const noexcept {
     return counts_[static_cast<std::size_t>(class_of(row))][static_cast<std::size_t>(class_of(column))];
   }
@@ -50,7 +52,7 @@ class TileBlock {
  private:
   std::array<Tile, max_tiles_of_block> tiles_ = {};  // not a vector: steps allocate nothing
   std::size_t size_ = 0;
-  std::array<std::array<std::int64_t, cell_classes>, cell_classes> counts_ = {};
+  std::array<std::array<std::int64_t, component_classes>, component_classes> counts_ = {};
 };
 
 [[nodiscard]] constexpr std::int64_t tiles_of_axis(std::int64_t size) noexcept {

@@ -40,43 +40,43 @@ struct Factors<2> {
   static constexpr float minus = plus;
 };
 
-/// Inputs of a tile to its cells.
+/// Inputs of a tile to its components.
 template <int tile>
 struct InputTransform {
   static constexpr int from = tile + 2;
   static constexpr int to = tile + 2;
 
   template <typename V>
-  LOCKSTEP_INLINE static void apply(const V* d, V* cell) {
+  LOCKSTEP_INLINE static void apply(const V* d, V* component) {
     if constexpr (tile == 4) {
       const V even_a = d[4] - b2 * d[2];
       const V odd_a = d[3] - b2 * d[1];
       const V even_b = d[4] - a2 * d[2];
       const V odd_b = d[3] - a2 * d[1];
-      cell[0] = even_a - a2 * (d[2] - b2 * d[0]);
-      cell[1] = even_a + a * odd_a;
-      cell[2] = even_a - a * odd_a;
-      cell[3] = (d[5] - b2 * d[3]) - a2 * odd_a;
-      cell[4] = even_b + b * odd_b;
-      cell[5] = even_b - b * odd_b;
+      component[0] = even_a - a2 * (d[2] - b2 * d[0]);
+      component[1] = even_a + a * odd_a;
+      component[2] = even_a - a * odd_a;
+      component[3] = (d[5] - b2 * d[3]) - a2 * odd_a;
+      component[4] = even_b + b * odd_b;
+      component[5] = even_b - b * odd_b;
     } else if constexpr (tile == 3) {
       const V even = d[3] - b * d[2];
       const V odd = d[2] - b * d[1];
-      cell[4] = d[3] - a2 * d[1];
-      cell[0] = cell[4] - b * (d[2] - a2 * d[0]);
-      cell[1] = even + a * odd;
-      cell[2] = even - a * odd;
-      cell[3] = (d[4] - a2 * d[2]) - b * cell[4];
+      component[4] = d[3] - a2 * d[1];
+      component[0] = component[4] - b * (d[2] - a2 * d[0]);
+      component[1] = even + a * odd;
+      component[2] = even - a * odd;
+      component[3] = (d[4] - a2 * d[2]) - b * component[4];
     } else {
-      cell[0] = d[2] - a2 * d[0];
-      cell[1] = d[2] + a * d[1];
-      cell[2] = d[2] - a * d[1];
-      cell[3] = d[3] - a2 * d[1];
+      component[0] = d[2] - a2 * d[0];
+      component[1] = d[2] + a * d[1];
+      component[2] = d[2] - a * d[1];
+      component[3] = d[3] - a2 * d[1];
     }
   }
 };
 
-/// Cells of a tile to its results.
+/// Components of a tile to its results.
 template <int tile>
 struct OutputTransform {
   static constexpr int from = tile + 2;
@@ -84,34 +84,34 @@ struct OutputTransform {
   using F = Factors<tile>;
 
   template <typename V>
-  LOCKSTEP_INLINE static void apply(const V* cell, V* y) {
+  LOCKSTEP_INLINE static void apply(const V* component, V* y) {
     if constexpr (tile == 4) {
-      const V even_a = cell[1] + cell[2];
-      const V odd_a = cell[1] - cell[2];
-      const V even_b = cell[4] + cell[5];
-      const V odd_b = cell[4] - cell[5];
-      y[0] = F::zero * cell[0] + F::plus * even_a + F::outer * even_b;
+      const V even_a = component[1] + component[2];
+      const V odd_a = component[1] - component[2];
+      const V even_b = component[4] + component[5];
+      const V odd_b = component[4] - component[5];
+      y[0] = F::zero * component[0] + F::plus * even_a + F::outer * even_b;
       y[1] = F::plus * a * odd_a + F::outer * b * odd_b;
       y[2] = F::plus * a2 * even_a + F::outer * b2 * even_b;
-      y[3] = cell[3] + F::plus * a2 * a * odd_a + F::outer * b2 * b * odd_b;
+      y[3] = component[3] + F::plus * a2 * a * odd_a + F::outer * b2 * b * odd_b;
     } else {
-      const V even = F::plus * cell[1] + F::minus * cell[2];
-      const V odd = F::plus * cell[1] - F::minus * cell[2];
-      y[0] = F::zero * cell[0] + even;
+      const V even = F::plus * component[1] + F::minus * component[2];
+      const V odd = F::plus * component[1] - F::minus * component[2];
+      y[0] = F::zero * component[0] + even;
       y[1] = a * odd;
       if constexpr (tile == 3) {
-        const V outer = F::outer * cell[4];
+        const V outer = F::outer * component[4];
         y[0] += outer;
         y[1] += b * outer;
-        y[2] = cell[3] + a2 * even + b2 * outer;
+        y[2] = component[3] + a2 * even + b2 * outer;
       } else {
-        y[1] += cell[3];
+        y[1] += component[3];
       }
     }
   }
 };
 
-/// Gradients of a tile's results to gradients of its cells: the transpose of OutputTransform.
+/// Gradients of a tile's results to gradients of its components: the transpose of OutputTransform.
 template <int tile>
 struct OutputGradientTransform {
   static constexpr int from = tile;
@@ -119,60 +119,60 @@ struct OutputGradientTransform {
   using F = Factors<tile>;
 
   template <typename V>
-  LOCKSTEP_INLINE static void apply(const V* y, V* cell) {
-    cell[0] = F::zero * y[0];
-    cell[3] = y[tile - 1];
+  LOCKSTEP_INLINE static void apply(const V* y, V* component) {
+    component[0] = F::zero * y[0];
+    component[3] = y[tile - 1];
     if constexpr (tile == 4) {
       const V even_a = F::plus * y[0] + F::plus * a2 * y[2];
       const V odd_a = F::plus * a * y[1] + F::plus * a2 * a * y[3];
       const V even_b = F::outer * y[0] + F::outer * b2 * y[2];
       const V odd_b = F::outer * b * y[1] + F::outer * b2 * b * y[3];
-      cell[1] = even_a + odd_a;
-      cell[2] = even_a - odd_a;
-      cell[4] = even_b + odd_b;
-      cell[5] = even_b - odd_b;
+      component[1] = even_a + odd_a;
+      component[2] = even_a - odd_a;
+      component[4] = even_b + odd_b;
+      component[5] = even_b - odd_b;
     } else {
       V even = y[0];
       if constexpr (tile == 3) {
         even += a2 * y[2];
-        cell[4] = F::outer * y[0] + F::outer * b * y[1] + F::outer * b2 * y[2];
+        component[4] = F::outer * y[0] + F::outer * b * y[1] + F::outer * b2 * y[2];
       }
-      cell[1] = F::plus * even + F::plus * a * y[1];
-      cell[2] = F::minus * even - F::minus * a * y[1];
+      component[1] = F::plus * even + F::plus * a * y[1];
+      component[2] = F::minus * even - F::minus * a * y[1];
     }
   }
 };
 
-/// The three weights along an axis to the cells of the largest tile.
+/// The three weights along an axis to the components of the largest tile.
 struct WeightTransform {
   static constexpr int from = 3;
   static constexpr int to = 6;
 
   template <typename V>
-  LOCKSTEP_INLINE static void apply(const V* w, V* cell) {
+  LOCKSTEP_INLINE static void apply(const V* w, V* component) {
     const V even_a = w[0] + a2 * w[2];
     const V even_b = w[0] + b2 * w[2];
-    cell[0] = w[0];
-    cell[1] = even_a + a * w[1];
-    cell[2] = even_a - a * w[1];
-    cell[3] = w[2];
-    cell[4] = even_b + b * w[1];
-    cell[5] = even_b - b * w[1];
+    component[0] = w[0];
+    component[1] = even_a + a * w[1];
+    component[2] = even_a - a * w[1];
+    component[3] = w[2];
+    component[4] = even_b + b * w[1];
+    component[5] = even_b - b * w[1];
   }
 };
 
-/// Gradients of cells to gradients of weights: the transpose of WeightTransform.
+/// Gradients of components to gradients of weights: the transpose of WeightTransform.
 struct WeightGradientTransform {
   static constexpr int from = 6;
   static constexpr int to = 3;
 
   template <typename V>
-  LOCKSTEP_INLINE static void apply(const V* cell, V* w) {
-    const V even_a = cell[1] + cell[2];
-    const V even_b = cell[4] + cell[5];
-    w[0] = cell[0] + even_a + even_b;
-    w[1] = a * (cell[1] - cell[2]) + b * (cell[4] - cell[5]);
-    w[2] = cell[3] + a2 * even_a + b2 * even_b;
+  LOCKSTEP_INLINE static void apply(const V* component, V* w) {
+    const V even_a = component[1] + component[2];
+    const V even_b = component[4] + component[5];
+    w[0] = component[0] + even_a + even_b;
+    w[1] = a * (component[1] - component[2]) + b * (component[4] - component[5]);
+    w[2] = component[3] + a2 * even_a + b2 * even_b;
   }
 };
 

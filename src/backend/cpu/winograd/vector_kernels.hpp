@@ -70,15 +70,15 @@ struct VectorKernels {
     }
   }
 
-  /// Where a tile's cells are, for its first channels. `width`: channels of a tile.
+  /// Where a tile's components are, for its first channels. `width`: channels of a tile.
   template <int rows, int columns>
-  struct Cells {
+  struct Components {
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the loops set all
-    LOCKSTEP_INLINE Cells(const CellMatrices& matrices, const Tile& tile, std::int64_t width) {
+    LOCKSTEP_INLINE Components(const ComponentMatrices& matrices, const Tile& tile, std::int64_t width) {
       for (int i = 0; i < rows; ++i) {
         for (int j = 0; j < columns; ++j) {
-          const std::int64_t slot = tile.slots[class_of(i)][class_of(j)];
-          at[i][j] = matrices.data + slot * width + (i * points + j) * matrices.stride;
+          const std::int64_t matrix_row = tile.matrix_rows[class_of(i)][class_of(j)];
+          at[i][j] = matrices.data + matrix_row * width + (i * points + j) * matrices.stride;
         }
       }
     }
@@ -100,21 +100,21 @@ struct VectorKernels {
     }
   }
 
-  static void transform_turned_weights(const Geometry& g, std::int64_t output, const float* weights,
-                                       float* transformed) {
+  static void transform_flipped_weights(const Geometry& g, std::int64_t output, const float* weights,
+                                        float* transformed) {
     const std::int64_t stride = g.weight_stride();
-    alignas(64) float turned[lanes][9][lanes];  // [channel][tap][output channel]
+    alignas(64) float flipped[lanes][9][lanes];  // [channel][tap][output channel]
     for (std::int64_t c = 0; c < g.channels; c += lanes) {
       for (int tap = 0; tap < 9; ++tap) {
         for (int lane = 0; lane < lanes; ++lane) {
           const float* const from = weights + ((8 - tap) * g.out_channels + output + lane) * g.channels + c;
-          for (int channel = 0; channel < lanes; ++channel) turned[channel][tap][lane] = from[channel];
+          for (int channel = 0; channel < lanes; ++channel) flipped[channel][tap][lane] = from[channel];
         }
       }
       for (int channel = 0; channel < lanes; ++channel) {
         float* const to = transformed + output * g.channels + (c + channel) * lanes;
         transform<Floats, WeightTransform, WeightTransform>(
-            [&](int i, int j) { return load(turned[channel][i * 3 + j]); },
+            [&](int i, int j) { return load(flipped[channel][i * 3 + j]); },
             [&](int i, int j, const Floats& v) { store(v, to + (i * points + j) * stride); });
       }
     }
@@ -163,16 +163,17 @@ struct VectorKernels {
   };
 
   template <typename T>
-  static void transform_inputs(const Geometry& g, std::span<const Tile> tiles, const void* x, CellMatrices inputs) {
+  static void transform_inputs(const Geometry& g, std::span<const Tile> tiles, const void* x,
+                               ComponentMatrices inputs) {
     for (const Tile& tile : tiles) {
       const T* const image = static_cast<const T*>(x) + tile.image * g.elements();
       with_size(tile, [&]<int rows, int columns>() {
-        const Cells<rows + 2, columns + 2> cells(inputs, tile, g.channels);
+        const Components<rows + 2, columns + 2> components(inputs, tile, g.channels);
         const Patch<rows + 2, columns + 2> patch(g.height, g.width, tile.row - g.top, tile.column - g.left);
         for (std::int64_t c = 0; c < g.channels; c += lanes) {
           patch.of(image + c * g.height * g.width, [&](const auto& pixel) {
             transform<Floats, InputTransform<rows>, InputTransform<columns>>(
-                pixel, [&](int i, int j, const Floats& v) { store(v, cells.at[i][j] + c); });
+                pixel, [&](int i, int j, const Floats& v) { store(v, components.at[i][j] + c); });
           });
         }
       });
@@ -181,16 +182,16 @@ struct VectorKernels {
 
   template <typename T>
   static void transform_output_gradients(const Geometry& g, std::span<const Tile> tiles, const void* y_gradient,
-                                         CellMatrices gradients) {
+                                         ComponentMatrices gradients) {
     for (const Tile& tile : tiles) {
       const T* const image = static_cast<const T*>(y_gradient) + tile.image * g.out_elements();
       with_size(tile, [&]<int rows, int columns>() {
-        const Cells<rows + 2, columns + 2> cells(gradients, tile, g.out_channels);
+        const Components<rows + 2, columns + 2> components(gradients, tile, g.out_channels);
         const Patch<rows, columns> patch(g.out_height, g.out_width, tile.row, tile.column);
         for (std::int64_t k = 0; k < g.out_channels; k += lanes) {
           patch.of(image + k * g.out_height * g.out_width, [&](const auto& pixel) {
             transform<Floats, OutputGradientTransform<rows>, OutputGradientTransform<columns>>(
-                pixel, [&](int i, int j, const Floats& v) { store(v, cells.at[i][j] + k); });
+                pixel, [&](int i, int j, const Floats& v) { store(v, components.at[i][j] + k); });
           });
         }
       });
@@ -198,7 +199,7 @@ struct VectorKernels {
   }
 
   template <typename T>
-  static void transform_outputs(const Geometry& g, std::span<const Tile> tiles, CellMatrices products,
+  static void transform_outputs(const Geometry& g, std::span<const Tile> tiles, ComponentMatrices products,
                                 const Epilogue& epilogue, void* y) {
     if (epilogue.relu_output.data != nullptr) {
       transform_outputs_with<true>(g, tiles, products, epilogue, static_cast<T*>(y));
@@ -209,7 +210,7 @@ struct VectorKernels {
 
   template <bool masks, typename T>
   LOCKSTEP_INLINE static void transform_outputs_with(const Geometry& g, std::span<const Tile> tiles,
-                                                     CellMatrices products, const Epilogue& epilogue, T* y) {
+                                                     ComponentMatrices products, const Epilogue& epilogue, T* y) {
     const T* const relu_output = static_cast<const T*>(epilogue.relu_output.data);
     const float infinity = std::numeric_limits<float>::infinity();
     const Floats smallest = Floats{} + (epilogue.relu ? 0.0F : -infinity);
@@ -218,13 +219,13 @@ struct VectorKernels {
       const bool has_two_rows = tile.row + 2 <= g.out_height;
       const bool has_two_columns = tile.column + 2 <= g.out_width;
       with_size(tile, [&]<int rows, int columns>() {
-        const Cells<rows + 2, columns + 2> cells(products, tile, g.out_channels);
+        const Components<rows + 2, columns + 2> components(products, tile, g.out_channels);
         for (std::int64_t k = 0; k < g.out_channels; k += lanes) {
           const Floats bias = epilogue.bias != nullptr ? load(epilogue.bias + k) : Floats{};
           const std::int64_t plane = tile.image * g.out_elements() + k * g.out_height * g.out_width;
           const std::int64_t origin = plane + (tile.row * g.out_width + tile.column) * lanes;
           transform<Floats, OutputTransform<rows>, OutputTransform<columns>>(
-              [&](int i, int j) { return load(cells.at[i][j] + k); },
+              [&](int i, int j) { return load(components.at[i][j] + k); },
               [&](int i, int j, const Floats& v) {
                 if (rows == 2 && i == 1 && !has_two_rows) return;
                 if (columns == 2 && j == 1 && !has_two_columns) return;
@@ -352,14 +353,14 @@ struct VectorKernels {
     }
   }
 
-  static constexpr Kernels kernels{.lanes = lanes,
-                                   .float32 = transforms<float>,
-                                   .bfloat16 = bfloat16_transforms(),
-                                   .transform_weights = transform_weights,
-                                   .transform_turned_weights = transform_turned_weights,
-                                   .multiply = multiply,
-                                   .multiply_over_tiles = multiply_over_tiles,
-                                   .transform_weight_gradients = transform_weight_gradients};
+  static constexpr KernelTable kernels{.lanes = lanes,
+                                       .float32 = transforms<float>,
+                                       .bfloat16 = bfloat16_transforms(),
+                                       .transform_weights = transform_weights,
+                                       .transform_flipped_weights = transform_flipped_weights,
+                                       .multiply = multiply,
+                                       .multiply_over_tiles = multiply_over_tiles,
+                                       .transform_weight_gradients = transform_weight_gradients};
 };
 
 }  // namespace lockstep::winograd
