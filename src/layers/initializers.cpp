@@ -7,10 +7,16 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -68,6 +74,73 @@ DrawRule draw_rule(Initializer initializer, const Shape& shape) {
   return scaled_variance(row.distribution, row.scale, row.mode, shape);
 }
 
+/// The sum of a[i] b[i], in lanes that the compiler adds side by side.
+double dot(std::span<const double> a, std::span<const double> b) {
+  constexpr std::size_t lanes = 8;
+  std::array<double, lanes> sums{};
+  std::size_t i = 0;
+  for (; i + lanes <= a.size(); i += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (; i < a.size(); ++i) sums[0] += a[i] * b[i];
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+/// Makes the vectors of `length` elements orthonormal, one after the other (Gram-Schmidt). Twice, which leaves errors
+/// of rounding only (L. Giraud et al., 2005).
+void make_orthonormal(std::vector<double>& vectors, std::size_t length) {
+  const auto vector = [&](std::size_t index) { return std::span(vectors).subspan(index * length, length); };
+  for (std::size_t i = 0; i < vectors.size() / length; ++i) {
+    const std::span<double> mine = vector(i);
+    for (int round = 0; round < 2; ++round) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const std::span<const double> other = vector(j);
+        const double share = dot(mine, other);
+        for (std::size_t k = 0; k < length; ++k) mine[k] -= share * other[k];
+      }
+      const double norm = std::sqrt(dot(mine, mine));
+      for (double& element : mine) element /= norm;
+    }
+  }
+}
+
+/// The last axis of the shape, and the product of the others.
+std::pair<std::size_t, std::size_t> columns_and_rows(const ParameterInfo& parameter) {
+  const Shape& shape = parameter.shape;
+  const auto columns = static_cast<std::size_t>(shape[shape.rank() - 1]);
+  return {columns, static_cast<std::size_t>(shape.elements()) / std::max<std::size_t>(columns, 1)};
+}
+
+void require_axes(const ParameterInfo& parameter, bool has_right_axes, const char* needed) {
+  if (has_right_axes) return;
+  throw UsageError(fmt::format("the initializer {} of '{}' needs {}, but the shape is {}; choose another initializer",
+                               row_of(parameter.initializer).short_name, parameter.name, needed,
+                               parameter.shape.to_string()));
+}
+
+/// A random matrix with orthonormal columns, or rows if they are fewer, times the gain.
+void fill_orthogonal(const ParameterInfo& parameter, RandomStream random, std::vector<float>& values) {
+  require_axes(parameter, parameter.shape.rank() >= 2, "two axes or more");
+  const auto [columns, rows] = columns_and_rows(parameter);
+  const std::size_t length = std::max(columns, rows);
+  std::vector<double> vectors(values.size());
+  for (double& element : vectors) element = random.normal();
+  make_orthonormal(vectors, length);
+  for (std::size_t i = 0; i < vectors.size(); ++i) {
+    const std::size_t vector = i / length;
+    const std::size_t at = rows < columns ? i : i % length * columns + vector;
+    values[at] = static_cast<float>(parameter.initializer.first * vectors[i]);
+  }
+}
+
+void fill_identity(const ParameterInfo& parameter, std::vector<float>& values) {
+  require_axes(parameter, parameter.shape.rank() == 2, "a matrix");
+  const auto [columns, rows] = columns_and_rows(parameter);
+  std::ranges::fill(values, 0.0F);
+  for (std::size_t i = 0; i < std::min(columns, rows); ++i)
+    values[i * columns + i] = static_cast<float>(parameter.initializer.first);
+}
+
 }  // namespace
 
 Initializer::Initializer(const char* name)
@@ -84,10 +157,12 @@ const InitializerRow& row_of(Initializer initializer) {
 
 void initialize(const ParameterInfo& parameter, std::uint64_t seed, std::uint64_t index, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(parameter.shape.elements()));
+  RandomStream random(seed, RandomPurpose::initializer, index);
+  if (parameter.initializer.kind == Initializer::Kind::orthogonal) return fill_orthogonal(parameter, random, values);
+  if (parameter.initializer.kind == Initializer::Kind::identity) return fill_identity(parameter, values);
   const DrawRule rule = draw_rule(parameter.initializer, parameter.shape);
   const auto center = static_cast<float>(rule.center);
   const auto deviation = static_cast<float>(rule.deviation);
-  RandomStream random(seed, RandomPurpose::initializer, index);
   switch (rule.distribution) {
     case Distribution::constant: std::ranges::fill(values, center); return;
     case Distribution::uniform:

@@ -39,6 +39,8 @@ inline constexpr std::array initializer_rows{
                    Distribution::truncated_normal},
     InitializerRow{Initializer::variance_scaling, "VarianceScaling", "variance_scaling", Distribution::truncated_normal,
                    1},
+    InitializerRow{Initializer::orthogonal, "Orthogonal", "orthogonal", Distribution::normal, 1},
+    InitializerRow{Initializer::identity, "Identity", "identity", Distribution::constant},
 };
 
 /// The row of the initializer's kind. Throws InternalError if there is none.
@@ -63,6 +65,8 @@ void visit_initializer_fields(auto& visit, auto& initializer) {
       visit.optional("mode", initializer.mode);
       visit.optional("distribution", initializer.distribution);
       return;
+    case Kind::orthogonal:
+    case Kind::identity: visit.optional("gain", initializer.first, any_number); return;
     default: return;
   }
 }

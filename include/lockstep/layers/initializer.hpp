@@ -32,10 +32,12 @@ struct Initializer {
     random_uniform,
     random_normal,
     truncated_normal,
-    variance_scaling
+    variance_scaling,
+    orthogonal,
+    identity
   };
   static const Initializer glorot_uniform, glorot_normal, he_uniform, he_normal, lecun_uniform, lecun_normal, zeros,
-      ones, constant, random_uniform, random_normal, truncated_normal, variance_scaling;
+      ones, constant, random_uniform, random_normal, truncated_normal, variance_scaling, orthogonal, identity;
 
   constexpr explicit Initializer(Kind kind_, double first_ = 0, double second_ = 0, FanMode mode_ = FanMode::fan_in,
                                  Distribution distribution_ = Distribution::truncated_normal) noexcept
@@ -43,7 +45,8 @@ struct Initializer {
   Initializer(const char* name);  // NOLINT(google-explicit-constructor): as Keras reads "he_normal"
 
   Kind kind;
-  double first;   ///< constant: the value; random_uniform: the minimum; normal ones: the mean; variance_scaling: scale
+  double first;   ///< constant: the value; random_uniform: the minimum; normal ones: the mean; variance_scaling: scale;
+                  ///< orthogonal and identity: gain
   double second;  ///< random_uniform: the maximum; normal ones: the standard deviation
   FanMode mode;   ///< of variance_scaling
   Distribution distribution;  ///< of variance_scaling
@@ -63,6 +66,8 @@ inline constexpr Initializer Initializer::random_uniform{Kind::random_uniform, -
 inline constexpr Initializer Initializer::random_normal{Kind::random_normal, 0, 0.05};
 inline constexpr Initializer Initializer::truncated_normal{Kind::truncated_normal, 0, 0.05};
 inline constexpr Initializer Initializer::variance_scaling{Kind::variance_scaling, 1};
+inline constexpr Initializer Initializer::orthogonal{Kind::orthogonal, 1};
+inline constexpr Initializer Initializer::identity{Kind::identity, 1};
 
 /// One variable of a layer, in Keras' order: trainable ones first (kernel, bias; gamma, beta), then the others
 /// (moving_mean, moving_variance).
@@ -79,7 +84,8 @@ struct ParameterInfo {
 
 /// Computes the initial value of parameter number `index` (counted over the whole model), which depends only on
 /// (seed, index). Resizes `values` to shape.elements() elements in Keras' layout. Formulas: Keras' random_initializers
-/// (X. Glorot and Y. Bengio, 2010; K. He et al., 2015).
+/// (X. Glorot and Y. Bengio, 2010; K. He et al., 2015; A. Saxe et al., 2014). Throws UsageError unless the shape has
+/// the axes that the initializer needs: two for identity, two or more for orthogonal.
 void initialize(const ParameterInfo& parameter, std::uint64_t seed, std::uint64_t index, std::vector<float>& values);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Initial values of parameters: they have the ranges and moments of Keras' formulas and depend only on their key.
 #include "support/catch.hpp"
 
+#include <lockstep/core/error.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <algorithm>
@@ -73,6 +74,38 @@ TEST_CASE("constant initializers overwrite previous values") {
   CHECK(values == std::vector<float>{0, 0, 0});
   initialize({.name = "gamma", .shape = {2}, .initializer = Initializer::ones}, 1, 1, values);
   CHECK(values == std::vector<float>{1, 1});
+}
+
+TEST_CASE("orthogonal values are orthonormal columns, or rows where they are fewer, times the gain") {
+  Initializer doubled = Initializer::orthogonal;
+  doubled.first = 2;
+  for (const Shape& shape : {Shape{40, 24}, Shape{24, 40}, Shape{3, 3, 4, 20}, Shape{1, 1, 5, 20}, Shape{7, 1}}) {
+    const std::vector<float> values = values_of(doubled, shape);
+    const auto columns = static_cast<std::size_t>(shape[shape.rank() - 1]);
+    const std::size_t rows = values.size() / columns;
+    const bool has_columns = rows >= columns;
+    const auto element = [&](std::size_t vector, std::size_t at) {
+      return static_cast<double>(has_columns ? values[at * columns + vector] : values[vector * columns + at]);
+    };
+    for (std::size_t i = 0; i < std::min(rows, columns); ++i) {
+      for (std::size_t j = 0; j <= i; ++j) {
+        double product = 0;
+        for (std::size_t k = 0; k < std::max(rows, columns); ++k) product += element(i, k) * element(j, k);
+        CHECK(product == Approx(i == j ? 4 : 0).margin(1e-5));
+      }
+    }
+    CHECK(values == values_of(doubled, shape));
+    CHECK(values != values_of(doubled, shape, 8));
+  }
+  CHECK_THROWS_AS(values_of(Initializer::orthogonal, {5}), UsageError);
+}
+
+TEST_CASE("identity is a matrix with the gain on its diagonal") {
+  Initializer halved = Initializer::identity;
+  halved.first = 0.5;
+  CHECK(values_of(halved, {2, 3}) == std::vector<float>{0.5F, 0, 0, 0, 0.5F, 0});
+  CHECK_THROWS_AS(values_of(halved, {3}), UsageError);
+  CHECK_THROWS_AS(values_of(halved, {1, 1, 3, 3}), UsageError);
 }
 
 TEST_CASE("initial values depend only on seed and index") {
