@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Python package on the command `lockstep` of a build.
-#   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
+#   run.sh BUILD_DIR            parts and lockstep.fit: five minutes
+#   run.sh BUILD_DIR --more     programs under a launcher on the JAX backend, faults, sources and an example: five minutes
 #   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 20 minutes
 #   run.sh BUILD_DIR --full I/N    only the I-th of N shares of the modules, from 0 on
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
@@ -10,7 +11,7 @@
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-  echo "usage: run.sh BUILD_DIR [--full [I/N] | --kills N [OPTION...] | TEST...]" >&2
+  echo "usage: run.sh BUILD_DIR [--more | --full [I/N] | --kills N [OPTION...] | TEST...]" >&2
   exit 64
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -60,9 +61,11 @@ if [ "${1:-}" = --full ]; then
   exit
 elif [ "${1:-}" = --kills ]; then
   exec "$venv/bin/python" -W ignore "$here/random_kills.py" --count "${@:2}"
+elif [ "${1:-}" = --more ]; then
+  tests=({fit_sources,fit_transfer,equality,faults,examples}_test.QuickTest faults_test.MistakesTest)
 elif [ $# = 0 ]; then
-  tests=(parts_test start_test division_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
-    faults_test.MistakesTest examples_test.QuickTest notebooks_test.QuickTest)
+  tests=(parts_test start_test division_test
+    {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,notebooks}_test.QuickTest)
 fi
 cd "$here"
 # Ctrl-C is tested; a shell's background jobs ignore it.
