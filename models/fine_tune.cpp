@@ -1,5 +1,6 @@
-// fine_tune: trains a new head on a network of keras.applications, whose weights stay as they are. The file comes from
-// Keras:
+// fine_tune: trains a new head on a network of keras.applications, whose weights stay as they are: one that reads
+// pixels from -1 to 1, such as MobileNetV2 or Xception, or that scales them itself, such as EfficientNetB0. The file
+// comes from Keras:
 //
 //   base = keras.applications.MobileNetV2(input_shape=(32, 32, 3), include_top=False, pooling="avg")
 //   base.save("mobilenet.keras")
@@ -8,15 +9,29 @@
 #include <lockstep/lockstep.hpp>
 
 #include <algorithm>
+#include <variant>
 
 using namespace lockstep;
+
+namespace {
+
+/// Whether the network brings pixels from 0 to 255 to the scale of its weights itself, as EfficientNet does.
+bool scales_pixels(const Architecture& base) {
+  const Architecture flat = base.flattened();
+  return std::ranges::any_of(flat.layers(), [](const LayerInfo& info) {
+    return std::holds_alternative<Rescaling>(info.layer) || std::holds_alternative<Normalization>(info.layer);
+  });
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   std::filesystem::path base_file;
   const auto options = Options::parse(argc, argv, {.epochs = 5, .global_batch_size = 128},
                                       {{.name = "base",
                                         .metavar = "FILE.keras",
-                                        .help = "a model of keras.applications without its top, pooled",
+                                        .help = "a model of keras.applications that Keras saved, with\n"
+                                                "include_top=False and pooling='avg'",
                                         .set = [&](const OptionValue& given) { base_file = given.value; }}});
   if (base_file.empty()) throw UsageError("fine_tune needs --base FILE.keras, a model that Keras saved");
   MultiWorkerMirroredStrategy strategy{options};
@@ -25,10 +40,13 @@ int main(int argc, char** argv) {
   strategy.print("Training on {}", cifar.train.source);
   const Model pretrained = strategy.load_model(base_file);
   Architecture base = pretrained.architecture();
+  if (base.output_shape().rank() != 1)
+    throw UsageError(base_file.string() + " has no pooling; save it with include_top=False and pooling='avg'");
   base.set_trainable(false);
 
   const Tensor image = Input(base.input_shape());
-  Tensor x = Rescaling(1 / 127.5, -1)(image);  // as mobilenet_v2.preprocess_input
+  Tensor x = image;
+  if (!scales_pixels(base)) x = Rescaling(1 / 127.5, -1)(x);  // as mobilenet_v2.preprocess_input
   x = base(x);
   x = Dropout(0.2)(x);
   auto model = strategy.build(Functional(image, Dense(10, {.activation = softmax})(x)));

@@ -70,10 +70,10 @@ int main(int argc, char** argv) {
                  .metrics = {accuracy}});
   model.summary();
 
-  // 0.1, from epoch 91 on 0.01, and from epoch 136 on 0.001, of 182 epochs.
+  // 0.1, from epoch 91 on 0.01, and from epoch 136 on 0.001, of 182 epochs; in proportion of others.
   const double rate = model.learning_rate();
   const LearningRateScheduler schedule([&](int epoch, double) {
-    return epoch < options.epochs / 2 ? rate : epoch < options.epochs * 3 / 4 ? rate / 10 : rate / 100;
+    return epoch < (options.epochs + 1) / 2 ? rate : epoch < options.epochs * 3 / 4 ? rate / 10 : rate / 100;
   });
   strategy.warn_of_replacing(options.model_dir / "model.keras");
   const BackupAndRestore backup(options);

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import data_files
+from model_file_support import description
 from support import DATA, USAGE, ProgramTest, eventually, program
 
 SMALL = ("--depth", 20, "--global-batch-size", 20, "--seed", 3)
@@ -60,6 +62,19 @@ class PicturesTest(ProgramTest):
         before = self.weights(base)
         self.assertEqual(arrays[: len(before)], before)
         self.assertEqual([array["shape"] for array in arrays[len(before) :]], [[10, 10], [10]])
+
+    def test_fine_tuning_scales_pixels_once(self) -> None:
+        """A base without pooling is refused."""
+        base = self.scratch / "base.json"
+        tuning = ("--base", base, "--epochs", 1, "--global-batch-size", 20)
+        convolution = ("Conv2D", {"filters": 4, "kernel_size": [3, 3]})
+        pooling = ("GlobalAveragePooling2D", {})
+        for before, rows in (((), ["rescaling", "sequential"]), ((("Rescaling", {"scale": 0.1}),), ["sequential"])):
+            base.write_text(description(*before, convolution, pooling, shape=(32, 32, 3)))
+            shown = self.succeed(*tuning, name="fine_tune").stdout
+            self.assertEqual(re.findall(r"^│ (rescaling|sequential) ", shown, re.MULTILINE), rows)
+        base.write_text(description(convolution, shape=(32, 32, 3)))
+        self.assert_fails(self.run_program(*tuning, name="fine_tune"), USAGE, "base.json has no pooling", "pooling='avg'")
 
     def weights(self, file: Path) -> list[dict[str, Any]]:
         """What `inspect` says about each array, without its name."""
