@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import support
 from support import keras, layers, options, output_of, program
+from tutorials import TUTORIALS, data_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
@@ -32,7 +33,7 @@ OWN_RUNS = 8  # in which Keras' own result may change
 NO_CASE = "no case"  # Keras needs another model for it than these cases
 BASES = {"InputSpec", "Layer", "Wrapper", "Loss", "Metric", "MeanMetricWrapper", "Optimizer", "OptimizerMap",
          "Initializer", "Constraint"}
-"""Layers that draw random numbers in training, which no two programs draw alike."""
+# Layers that draw random numbers in training, which no two programs draw alike.
 RANDOM = {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D"}
 AUGMENTATIONS = {"RandomFlip": (), "RandomTranslation": (0.2, 0.3), "RandomRotation": (0.2,), "RandomZoom": (0.2, 0.1),
                  "RandomContrast": (0.2,), "RandomBrightness": (0.2,)}
@@ -224,6 +225,13 @@ def case_of_application(name: str, random: Random) -> Case:
     return case
 
 
+def case_of_tutorial(name: str, random: Random) -> Case:
+    tutorial = TUTORIALS[name]
+    model = tutorial.build()
+    inputs, targets = data_of(tutorial, model, EXAMPLES, random)
+    return Case(model, inputs, targets, tutorial.optimizer(), tutorial.loss)
+
+
 def exported(module: Any, wanted: Callable[[Any], bool], without: set[str]) -> list[str]:
     """Public names; of several names of one object the one it calls itself, or the first."""
     named: dict[int, str] = {}
@@ -262,6 +270,7 @@ KINDS = {
     "optimizer": Kind("Optimizers", classes(keras.optimizers), case_of_optimizer),
     "application": Kind("keras.applications", functions(keras.applications), case_of_application,
                         ("reads", "predicts", "trains", "trains on two workers")),
+    "tutorial": Kind("Models of tutorials", sorted(TUTORIALS), case_of_tutorial),
 }
 
 
@@ -449,13 +458,14 @@ def read_page() -> dict[tuple[str, str], dict[str, Any]]:
     """What the page says of each case: the cells of its row, or that it is refused or has no case."""
     results: dict[tuple[str, str], dict[str, Any]] = {}
     for kind, about in KINDS.items():
-        section = PAGE.read_text().split(f"## {about.title}\n")[1].split("\n## ")[0]
-        for name, cells in re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE):
+        _, _, rest = PAGE.read_text().partition(f"## {about.title}\n")
+        section = rest.split("\n## ")[0]
+        for name, cells in re.findall(r"^\| `([^`]+)` \| (.+) \|$", section, re.MULTILINE):
             words = (word.strip() for word in cells.split("|"))
             results[kind, name] = dict(zip(about.claims, words, strict=True))
-        for word, note in (("Refused", "refused"), ("Without a case", NO_CASE)):
+        for word, note in (("Refused", "refused"), ("Not tried", NO_CASE)):
             for line in re.findall(rf"^{word}: .+$", section, re.MULTILINE):
-                results |= {(kind, name): {"note": note} for name in re.findall(r"`(\w+)`", line)}
+                results |= {(kind, name): {"note": note} for name in re.findall(r"`([^`]+)`", line)}
     return results
 
 
@@ -480,16 +490,23 @@ def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
             f"{keras.__version__}: Lockstep reads the model that Keras saved, predicts within {PREDICTS:g} of the "
             f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes, of trained "
             "weights and of moving averages. Layers that are random in training are compared with their randomness "
-            "off. ¹ More, but at most twice as much as Keras' own result changes when inputs and weights change in their "
-            f"last bits: the largest change in {OWN_RUNS} runs.",
+            "off. Each layer or function was run with one set of options. *yes¹*: the difference exceeds that limit, but is "
+            f"at most twice the largest change of Keras' own result in {OWN_RUNS} runs whose inputs and weights differ in "
+            "their last bits. –: no.",
             ""]
     for kind, about in KINDS.items():
         of_kind = {name: results[kind, name] for name in about.names if (kind, name) in results}
         passed = {claim: [name for name, result in of_kind.items() if cell(result, claim) != "–"]
                   for claim in about.claims}
         counts = ", ".join(f"{len(names)} {claim}" for claim, names in passed.items())
-        not_run = len(about.names) - len(of_kind)
-        text += [f"## {about.title}", "", f"Of {len(about.names)}: {counts}; {not_run} not run."]
+        missing = [name for name, result in of_kind.items() if not result.get("reads")]
+        untried = [name for name in missing if of_kind[name].get("note", "").startswith(NO_CASE)]
+        refused = [name for name in missing if name not in untried]
+        not_run = [name for name in about.names if name not in of_kind]
+        text += [f"## {about.title}", "", f"Of {len(about.names)}: {counts}; {len(refused)} refused, "
+                 f"{len(untried) + len(not_run)} not tried."]
+        if kind == "initializer":
+            text[-1] += " The weights come from the file, so *yes* says only that the initializer's name is read."
         if kind == "application":
             alike = set.intersection(*(set(names) for names in passed.values()))
             strictly = {name for name in alike if all(cell(of_kind[name], claim) == "yes" for claim in about.claims)}
@@ -498,10 +515,7 @@ def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
         text += ["", "| | " + " | ".join(about.claims) + " |", "| --- " * (len(about.claims) + 1) + "|"]
         text += [f"| `{name}` | " + " | ".join(cell(result, claim) for claim in about.claims) + " |"
                  for name, result in of_kind.items() if result.get("reads")]
-        missing = [name for name, result in of_kind.items() if not result.get("reads")]
-        untried = [name for name in missing if of_kind[name].get("note", "").startswith(NO_CASE)]
-        refused = [name for name in missing if name not in untried]
-        for word, listed in (("Refused", refused), ("Without a case", untried)):
+        for word, listed in (("Refused", refused), ("Not tried", [*untried, *not_run])):
             if listed:
                 text += ["", f"{word}: " + ", ".join(f"`{name}`" for name in listed) + "."]
         text.append("")
