@@ -132,7 +132,7 @@ class Training:
         self._directory: Path | None = None  # of the backups
 
     def begin(self, owned: Owned, goes_on: bool) -> None:
-        """Call the callbacks' on_train_begin. `goes_on`: with the training that was interrupted in the directory."""
+        """Call the callbacks' on_train_begin. `goes_on`: it resumes the directory's interrupted training."""
         self._history.keep_in(owned, goes_on)
         self._directory = owned.directory
         self._model.stop_training = False

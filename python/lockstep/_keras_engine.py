@@ -269,7 +269,9 @@ def _as_arrays(value: Any, what: str) -> Any:
 def _length(arrays: Any, what: str) -> int:
     lengths = [len(array) for array in keras.tree.flatten(arrays)]
     if len(set(lengths)) != 1:
-        raise DataError(f"the arrays of {what} have {', '.join(map(str, lengths))} examples; give equally many")
+        raise DataError(
+            f"the arrays of {what} have {', '.join(map(str, lengths))} examples; give arrays of equal length"
+        )
     if lengths[0] == 0:
         raise DataError(f"{what} holds no examples")
     return lengths[0]

@@ -70,7 +70,9 @@ def _infer(job: Job, kind: str, model: Any, data: Any, arguments: Arguments) -> 
         (job.folder / "model").write_bytes(_transfer.dump(model))
         (job.folder / "weights").write_bytes(pickle.dumps([to_array(each) for each in weights_of(model)]))
     except OSError as error:
-        raise IoError(f"cannot write for the workers: {error}") from error
+        raise IoError(
+            f"cannot write the workers' files to {job.folder}: {error}; free space there, or set TMPDIR"
+        ) from error
     described = InferenceJob(
         kind=kind,
         model=str(job.folder / "model"),

@@ -175,7 +175,9 @@ class Source:
         arrays = keras.tree.map_structure(lambda value: _to_array(value, where), batch)
         lengths = [len(array) for array in keras.tree.flatten(arrays)]
         if len(set(lengths)) != 1:
-            raise DataError(f"the arrays of {where} have {', '.join(map(str, lengths))} examples; give equally many")
+            raise DataError(
+                f"the arrays of {where} have {', '.join(map(str, lengths))} examples; give arrays of equal length"
+            )
         if lengths[0] == 0:
             raise DataError(f"{where} holds no examples; leave empty batches out")
         layout = keras.tree.map_structure(lambda array: (array.dtype.name, *array.shape[1:]), arrays)

@@ -205,7 +205,7 @@ def _describe(value: Any) -> Any:
 
 
 def _lost_of_variables(model: Any, trains: bool) -> str | None:
-    """Return what a variable says otherwise than its layer, which Keras' file describes."""
+    """Return how a variable differs from its layer, which Keras' file describes."""
     doubted = _doubted_variable(model)
     if doubted is None:
         return None

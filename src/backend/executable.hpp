@@ -99,7 +99,7 @@ class Executable {
   /// Frees copies of data sets; the next step that needs one makes it again.
   virtual void release_data() {}
 
-  /// The implementation of the operation with this index: "jit:avx512_core". For benchmarks and tests.
+  /// The implementation of the operation with this index: "jit:avx512_core". For people and tests.
   [[nodiscard]] virtual std::string implementation(std::size_t operation) = 0;
 };
 

@@ -70,7 +70,7 @@ class Exports {
   void remove_all_but_newest(Exporter exporter);
 
   ExportSettings settings_;
-  std::string job_;  ///< where its model directory is, from this one: volumes are mounted at several paths
+  std::string job_;  ///< its model directory, relative to this one: volumes are mounted at several paths
   FileDescriptor lock_;
   std::map<Exporter, Numbers> written_;  ///< ascending
   std::optional<double> input_scale_;

@@ -97,6 +97,12 @@ InspectedFile inspect_file(const fs::path& file) {
   if (std::error_code unknown; !fs::exists(file, unknown) && !unknown) {
     throw UsageError(fmt::format("there is no file {}; name a model or weights file, or a directory", file.string()));
   }
+  if (file.extension() == ".json") {
+    throw UsageError(
+        fmt::format("{} holds no weights to inspect; lockstep plan --model FILE.json says whether the model "
+                    "can be trained",
+                    file.string()));
+  }
   const ModelFormat format = model_format_of(file);
   InspectedFile result{file, 0, {}, {}};
   const bool weights_only = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));

@@ -24,6 +24,7 @@ void plan(std::span<const std::string> args) {
   ModelSettings settings;
   NetworkOptions network;
   bool lists_kernels = false;
+  std::string network_option;  // one that was given
   std::size_t servers = 0;
   std::string placement;
   const std::vector<ProgramOption> own{
@@ -35,7 +36,11 @@ void plan(std::span<const std::string> args) {
        .metavar = "N",
        .help = "plan for 1, 2, 4 and so on, up to N",
        .shown_default = std::to_string(network.max_workers),
-       .set = [&](const OptionValue& given) { network.max_workers = read_whole(given, 1, 4096); }},
+       .set =
+           [&](const OptionValue& given) {
+             network.max_workers = read_whole(given, 1, 4096);
+             network_option = given.source;
+           }},
       {.name = "kernels",
        .metavar = "",
        .help = "list the kernels of one worker's step, with layouts and times, instead",
@@ -61,6 +66,7 @@ void plan(std::span<const std::string> args) {
              const auto is_allowed = [](double number) { return number >= 1e-3 && number <= 1e5; };
              network.bytes_per_second =
                  1e9 / 8 * read_number(given, is_allowed, "a number of Gbit/s from 0.001 to 100000");
+             network_option = given.source;
            }},
       {.name = "latency",
        .metavar = "US",
@@ -70,6 +76,7 @@ void plan(std::span<const std::string> args) {
            [&](const OptionValue& given) {
              const auto is_allowed = [](double number) { return number >= 0 && number <= 1e6; };
              network.latency = 1e-6 * read_number(given, is_allowed, "a number of microseconds from 0 to 1000000");
+             network_option = given.source;
            }},
   };
   const Options options =
@@ -79,6 +86,8 @@ void plan(std::span<const std::string> args) {
   if (options.parallelism != Parallelism::automatic) {
     throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
   }
+  if ((servers > 0 || lists_kernels) && !network_option.empty())
+    throw UsageError(network_option + " is for the prediction of a step; leave it out, or --kernels and --servers");
   if (servers > 0 && lists_kernels)
     throw UsageError("--servers and --kernels each list something else; leave one of them out");
   if (servers == 0 && !placement.empty())

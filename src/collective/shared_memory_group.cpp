@@ -33,7 +33,7 @@ class CheckedSize {
  public:
   CheckedSize& add(std::size_t count, std::size_t size, std::size_t alignment) {
     std::size_t bytes = 0;
-    // Addresses have 47 bits; half of the type's range leaves room to round up without another check.
+    // Half of the type's range exceeds any address space, so rounding up cannot overflow.
     if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, value_, &value_) ||
         value_ > std::numeric_limits<std::size_t>::max() / 2) {
       throw InternalError("the arenas of this model exceed the memory of any machine");

@@ -28,8 +28,8 @@
 
 namespace lockstep {
 
-/// One of the model's inputs, which a gather copies. It computes x * scale + offset, where x is byte * byte_scale for
-/// bytes and the value itself for floats.
+/// One of the model's inputs, which a gather copies. It computes x * scale + offset, where x is a byte divided by
+/// byte_divisor(), or the value itself for floats.
 struct GraphInput {
   int tensor = -1;                ///< that gather writes
   double byte_scale = 1.0 / 255;  ///< see byte_scale_of()

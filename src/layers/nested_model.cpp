@@ -75,7 +75,7 @@ class Architecture::Flattener {
   }
 
  private:
-  /// Where the layers of a model are in the flat one, by their index.
+  /// For each layer of a model, its index in the flat one.
   struct Places {
     std::vector<int> layers;     ///< -1 for nested models and for their Inputs
     std::vector<Places> nested;  ///< empty for other layers

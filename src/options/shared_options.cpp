@@ -158,7 +158,7 @@ std::vector<OptionRow> shared_options(Options& options) {
       {.name = "seed",
        .group = training,
        .metavar = "N",
-       .help = "of initial weights, the order of examples, and Dropout",
+       .help = "of weights, the order of examples, and random layers",
        .value = whole_number(options.seed, 0),
        .training_only = true,
        .resume_needs_equal = true},

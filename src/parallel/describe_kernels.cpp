@@ -1,8 +1,11 @@
 // See describe_kernels.hpp.
 #include "parallel/describe_kernels.hpp"
 
+#include "core/format_number.hpp"
+
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 
 namespace lockstep {
@@ -59,8 +62,10 @@ std::string describe_kernels(const Plan& plan, const std::vector<MeasuredOperati
                  fmt::format("{:.3f}", 1000 * measured.seconds), without_repetition(measured.implementation));
     seconds += measured.seconds;
   }
-  return text + fmt::format("{} examples, {:.2f} ms a step; `batch` is how many examples a call takes\n", num_examples,
-                            1000 * seconds);
+  return text + fmt::format(
+                    "{}: {:.2f} ms of kernels a step, without optimizer and communication; `batch` is how many "
+                    "examples a call takes\n",
+                    count_of(static_cast<std::int64_t>(num_examples), "example"), 1000 * seconds);
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace lockstep {
 /// One layer's forward or backward operation, in all its microbatches or chunks.
 struct MeasuredOperation {
   Operation operation;         ///< the first of them
-  std::string implementation;  ///< oneDNN's name, or "loop"
+  std::string implementation;  ///< see Executable::implementation
   std::size_t calls = 0;
   double seconds = 0;  ///< of all calls in one step
 };

@@ -127,6 +127,9 @@ class ParallelismTest(ProgramTest):
         self.assertIn("Tensor parallelism is not possible, because the channels of layer 'classes'", planned.stdout)
         for wrong in (("--workers", 0), ("--workers", 2.5), ("--bandwidth", "fast"), ("--latency", -1)):
             self.assert_fails(self.plan("--model", description, *compiled, *wrong), USAGE, wrong[0], "must be")
+        for other in (("--kernels",), ("--servers", 2)):
+            self.assert_fails(self.plan("--model", description, *compiled, "--workers", 2, *other), USAGE,
+                              "--workers is for the prediction of a step")
 
     def test_the_plan_command_lists_the_kernels_of_convolutions(self) -> None:
         if " avx2 " not in Path("/proc/cpuinfo").read_text():

@@ -112,7 +112,7 @@ class SourceTest(FitTest):
                 model, Batches(x[:24], y[:24], 8), steps_per_epoch=2, engine=engine, **of_type)),
             ("the validation data has 3 batches, so pass 1 of validation_steps=4", lambda engine: lockstep.fit(
                 model, x, y, validation_data=Batches(x[:24], y[:24], 8), validation_steps=4, engine=engine, **of_type)),
-            ("8, 7 examples; give equally many", lambda engine: lockstep.fit(
+            ("8, 7 examples; give arrays of equal length", lambda engine: lockstep.fit(
                 model, batches(good, (x[:8], y[:7])), steps_per_epoch=2, engine=engine, **of_type)),
             (r"batch 2 of the data has .*5, 6, 1.*before it .*6, 6, 1", lambda engine: lockstep.fit(
                 model, batches(good, (x[:8, 1:], y[:8])), steps_per_epoch=2, engine=engine, **of_type)),

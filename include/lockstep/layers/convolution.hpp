@@ -186,8 +186,8 @@ struct Conv2DTransposeOptions {
   std::string name = {};
 };
 
-/// The gradient of a Conv2D with respect to its input, as a layer: maps (height, width, in) to an image that is larger
-/// by the strides. Its kernel is [kernel_size.height, kernel_size.width, filters, in].
+/// The gradient of a Conv2D with respect to its input, as a layer: maps (height, width, in) to an image that is about
+/// `strides` times as large. Its kernel is [kernel_size.height, kernel_size.width, filters, in].
 struct Conv2DTranspose : Conv2DTransposeOptions, CallableLayer<Conv2DTranspose> {
   Conv2DTranspose(int filters_, Size2D kernel_size_, Conv2DTransposeOptions options = {})
       : Conv2DTransposeOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}

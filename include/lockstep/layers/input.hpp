@@ -23,8 +23,8 @@ struct Input {
   InputType dtype;
 };
 
-/// y = scale x + offset. Must directly follow the Input, except for a Reshape between them. A model with a Rescaling
-/// layer reads byte inputs as 0 to 255; without one, bytes are divided by 255.
+/// y = scale x + offset, anywhere in a model. Before the first weights, it makes the model read bytes as 0 to 255.
+/// Without it, and without a Normalization there, a model program divides bytes by 255.
 struct Rescaling : CallableLayer<Rescaling> {
   explicit Rescaling(double scale_, double offset_ = 0, std::string name_ = {})
       : scale(scale_), offset(offset_), name(std::move(name_)) {}

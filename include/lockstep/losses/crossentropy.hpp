@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-/// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y]).
+/// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y] / sum(z)), z clipped to
+/// [1e-7, 1 - 1e-7] before, as Keras on TensorFlow does.
 struct SparseCategoricalCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   Reduction reduction = Reduction::sum_over_batch_size;
@@ -14,7 +15,7 @@ struct SparseCategoricalCrossentropy {
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
-/// of class k.
+/// of class k, but probabilities are clipped after the division, as Keras on TensorFlow does.
 struct CategoricalCrossentropy {
   bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   double label_smoothing = 0;  ///< the fraction of each target that is spread over all classes

@@ -13,7 +13,8 @@ namespace lockstep {
 /// In a namespace of their own because losses share some of their names, as in Keras.
 namespace metrics {
 
-/// The fraction of examples whose largest output is that of the target: of its class, or of its largest element.
+/// The fraction of examples whose largest output is that of the target: of its class, or of its largest element. With
+/// one output: the fraction above 0.5 where the target is 1, and not above it where it is 0. Keras' string "accuracy".
 struct Accuracy {
   std::string name = {};
   friend bool operator==(const Accuracy&, const Accuracy&) = default;

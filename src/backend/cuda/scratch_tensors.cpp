@@ -38,7 +38,7 @@ void ScratchTensors::replace_tensors(const KernelScope& scope) {
   scope_.converted_gradient = replace(static_cast<std::byte*>(scope.converted_gradient), count, scope.input().type);
 }
 
-/// The arenas' spans begin where the offsets of the operation's parameters lead into the scratch memory.
+/// Shifts the arenas' spans, so that the offsets of the operation's parameters point into the scratch memory.
 void ScratchTensors::replace_parameters(const KernelScope& scope) {
   const int first = scope.operation.parameter;
   const int last = first + scope.operation.num_parameters - 1;

@@ -46,8 +46,8 @@ class DuplicateKeys {
     } else if (event == json::parse_event_t::object_end) {
       keys_.pop_back();
     } else if (event == json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second) {
-      throw UsageError(fmt::format("{} has the key {} twice in one object; keep one of them, with the tasks of both",
-                                   variable_, quote(parsed.get_ref<const std::string&>())));
+      throw UsageError(fmt::format("{} has the key {} twice in one object; keep one of them", variable_,
+                                   quote(parsed.get_ref<const std::string&>())));
     }
   }
 

@@ -163,16 +163,17 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   // A disk, or an earlier process that still owns the model directory, takes its time.
   fault.backs_off = code == io || (code == temporary && !stall_detector_.has_trained());
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
+  // An I/O error may pass: pauses, not a second failure.
+  const bool is_at_start =
+      last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary && code != io;
+  const bool is_error_of_program = !was_killed && code == internal;  // which may be one of its code
   if (!message.out_of_memory.empty()) {
     fault.signature = "out of memory";
   } else if (is_leaving && (message.signal == SIGTERM || message.signal == SIGKILL)) {  // its launcher's
     fault.what = "left: " + slots_[member].leave_reason;
-  } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary &&
-             code != io) {  // an I/O error may pass: pauses, not a second failure
-    fault.what += " while it joined the MPI world; its last lines say why";
-    fault.signature = fault.what;
-  } else if (!was_killed && code == internal) {  // a program's own error, which may be one of its code
-    fault.signature = message.error;
+  } else if (is_at_start || is_error_of_program) {
+    if (is_at_start) fault.what += " while it joined the MPI world; its last lines say why";
+    fault.signature = message.error.empty() && is_at_start ? fault.what : message.error;
   }
   fail(fault, now);
 }

@@ -259,7 +259,7 @@ void TaskGroup::receive(std::size_t task, Frame&& frame) {
   }
 }
 
-/// A task that ends with an error tells it, and so all tasks end with the same code.
+/// A task that fails tells the others, so all end with its code.
 void TaskGroup::require_no_failure() const {
   if (is_over_) return;
   for (std::size_t task = 0; task < workers() + servers(); ++task) {

@@ -68,7 +68,8 @@ TEST_CASE("parameter servers are listed, and they alone are probed") {
   CHECK(document.at("tasks").at(2).at("rank").is_null());
   CHECK(document.at("tasks").at(2).at("type") == "ps");
 
-  const Result missing = run({"--timeout", "2", "--tf-config", cluster + own + R"(0, "type": "worker"}})"});
+  const Result missing = run({"--timeout", "2", "--tf-config", cluster + R"("own.invalid:1"]},
+      "task": {"type": "worker", "index": 0}})"});
   CHECK(missing.code == ExitCode::temporary);
   require_words(missing.err, {"1 of 1 peers", "(ps 0)"});
   REQUIRE(unsetenv("LOCKSTEP_STRATEGY") == 0);

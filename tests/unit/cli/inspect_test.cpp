@@ -457,6 +457,15 @@ TEST_CASE("help, version and usage errors") {
   }
 }
 
+TEST_CASE("a model without weights is for plan, not for inspect") {
+  const ScratchDirectory scratch;
+  const std::string file = (scratch / "model.json").string();
+  std::ofstream(file) << "{}";
+  const Result result = run_lockstep({"inspect", "--check", file});
+  CHECK(result.code == ExitCode::usage);
+  require_words(result.err, {file + " holds no weights", "lockstep plan --model"});
+}
+
 TEST_CASE("unwritable output is an error") {
   std::ostream nowhere(nullptr);
   std::ostringstream err;
