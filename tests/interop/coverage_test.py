@@ -38,7 +38,11 @@ class Coverage(Scratch):
                 continue  # takes minutes
             known = claims(kind)
             self.assertEqual(sorted(known), coverage.KINDS[kind].names, "coverage.py --write was not run")
-            for name in random.choice(sorted(known), size=min(options.count, len(known)), replace=False):
+            names = sorted(known)
+            if kind == "tutorial":  # of the others, Keras' own changes are measured, which takes minutes
+                names = [name for name in names if all(known[name].values())]
+            for name in random.choice(names, size=1 if kind == "tutorial" else min(options.count, len(names)),
+                                      replace=False):
                 with self.subTest(f"{kind} {name}"):
                     folder = self.folder / f"{kind}-{name}"
                     folder.mkdir()
