@@ -81,10 +81,10 @@ ExitCode run_command_line(std::span<const std::string> args, std::ostream& out, 
     if (!out.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
     return code;
   } catch (const Error& error) {
-    err << "error: " << printable(error.what()) << '\n';
+    err << "error: " + printable(error.what()) + "\n";  // one write: mpirun writes to the same file
     return error.code();
   } catch (const std::exception& error) {
-    err << "error: " << printable(error.what()) << "; please report this\n";
+    err << "error: " + printable(error.what()) + "; please report this\n";
     return ExitCode::internal;
   }
 }

@@ -14,10 +14,13 @@
 #include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/sequential.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <ostream>
 #include <sstream>
+#include <streambuf>
 #include <string>
 #include <utility>
 #include <variant>
@@ -26,6 +29,25 @@
 using namespace lockstep;
 
 namespace {
+
+/// Keeps each write apart, as a file without a buffer does.
+class Writes : public std::streambuf {
+ public:
+  [[nodiscard]] const std::vector<std::string>& all() const { return all_; }
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize length) override {
+    all_.emplace_back(text, static_cast<std::size_t>(length));
+    return length;
+  }
+  int_type overflow(int_type character) override {
+    all_.emplace_back(1, traits_type::to_char_type(character));
+    return character;
+  }
+
+ private:
+  std::vector<std::string> all_;
+};
 
 struct Parsed {
   TrainSettings settings;
@@ -304,6 +326,14 @@ TEST_CASE("class indices are converted to the loss's targets", "[train]") {
 TEST_CASE("logs print the loss first", "[train]") {
   CHECK(describe({{"accuracy", 0.5}, {"loss", 1.23456}}) == "loss: 1.2346, accuracy: 0.5000");
   CHECK(describe({{"accuracy", 0.5}, {"loss", 2}}, "test ", "\n") == "test loss: 2.0000\ntest accuracy: 0.5000");
+}
+
+TEST_CASE("an error is one write, so that no other process divides its line", "[train]") {
+  Writes writes;
+  std::ostream err(&writes);
+  std::ostringstream out;
+  CHECK(run_command_line(std::vector<std::string>{"trian"}, out, err) == ExitCode::usage);
+  CHECK(writes.all() == std::vector<std::string>{"error: there is no command 'trian'; did you mean train?\n"});
 }
 
 TEST_CASE("commands are listed and accepted only as the first argument", "[train]") {
