@@ -193,9 +193,10 @@ def case_of_loss(name: str, random: Random) -> Case:
 
 
 METRIC_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "MeanIoU": dict(num_classes=4), "IoU": dict(num_classes=4, target_class_ids=[0]), "F1Score": dict(average="macro"),
+    "MeanIoU": dict(num_classes=4, sparse_y_pred=False), "F1Score": dict(average="macro"),
+    "IoU": dict(num_classes=4, target_class_ids=[0, 2], sparse_y_pred=False),
     "FBetaScore": dict(average="macro", beta=2.0),
-    "BinaryIoU": dict(threshold=0.3), "OneHotIoU": dict(num_classes=4, target_class_ids=[0]),
+    "BinaryIoU": dict(threshold=0.3), "OneHotIoU": dict(num_classes=4, target_class_ids=[1]),
     "OneHotMeanIoU": dict(num_classes=4), "PrecisionAtRecall": dict(recall=0.5),
     "RecallAtPrecision": dict(precision=0.5),
     "SensitivityAtSpecificity": dict(specificity=0.5), "SpecificityAtSensitivity": dict(sensitivity=0.5),
@@ -205,7 +206,7 @@ METRIC_ARGUMENTS: dict[str, dict[str, Any]] = {
 def case_of_metric(name: str, random: Random) -> Case:
     metric = getattr(keras.metrics, name)(**METRIC_ARGUMENTS.get(name, {}))
     case = classification(random, loss="categorical_crossentropy", metrics=[metric])
-    if name.startswith("Sparse"):
+    if name.startswith("Sparse") or name in ("IoU", "MeanIoU"):
         case.targets, case.loss = case.targets.argmax(axis=1).astype(np.int32), "sparse_categorical_crossentropy"
     return case
 
@@ -475,8 +476,11 @@ def cell(result: dict[str, Any], claim: str) -> str:
         return str(result[claim])  # as the page has it
     if result.get(claim):
         return "yes"
-    found = result.get(claim.replace("trains", "training")) if claim.startswith("trains") else None
-    return "yes¹" if found is not None and found < 2 * result.get("own change", 0) else "–"
+    found = result.get(claim.replace("trains", "training").replace("predicts", "prediction"))
+    if found is None:
+        return "–"
+    alike = claim.startswith("trains") and found < 2 * result.get("own change", 0)
+    return "yes¹" if alike else f"{found:.1g}"
 
 
 def families(names: Iterable[str]) -> set[str]:
@@ -489,14 +493,17 @@ def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
             "Written by `tests/interop/coverage.py`; do not edit. Each *yes* is a run beside Keras "
             f"{keras.__version__}: Lockstep reads the model that Keras saved, predicts within {PREDICTS:g} of the "
             f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes, of trained "
-            "weights and of moving averages. Layers that are random in training are compared with their randomness "
-            "off. Each layer or function was run with one set of options. *yes¹*: the difference exceeds that limit, but is "
-            f"at most twice the largest change of Keras' own result in {OWN_RUNS} runs whose inputs and weights differ in "
-            "their last bits. –: no.",
+            "weights and of moving averages; one rounding of each weight does not count. A metric's value is within "
+            f"{PREDICTS:g}, relative where it exceeds 1. Layers that are random in training are compared with their "
+            "randomness off, and RandomFlip on images that are their own flips. On two workers both halves of a batch "
+            "have equal inputs, because each worker's BatchNormalization sees its half. Each layer or function was run "
+            "with one set of options. *yes¹*: the difference exceeds that limit, but is at most twice the largest change "
+            f"of Keras' own result in {OWN_RUNS} runs whose inputs and weights differ in their last bits. A number is a "
+            "difference that is larger. –: refused, or not compared.",
             ""]
     for kind, about in KINDS.items():
         of_kind = {name: results[kind, name] for name in about.names if (kind, name) in results}
-        passed = {claim: [name for name, result in of_kind.items() if cell(result, claim) != "–"]
+        passed = {claim: [name for name, result in of_kind.items() if cell(result, claim).startswith("yes")]
                   for claim in about.claims}
         counts = ", ".join(f"{len(names)} {claim}" for claim, names in passed.items())
         missing = [name for name, result in of_kind.items() if not result.get("reads")]
