@@ -97,8 +97,7 @@ ArenaMemory HierarchicalCommunicator::allocate(std::size_t gradient_elements, st
 }
 
 bool HierarchicalCommunicator::is_whole(const Range& bucket) const {
-  return std::ranges::any_of(whole_,
-                             [&](const Range& range) { return range.begin < bucket.end && bucket.begin < range.end; });
+  return std::ranges::any_of(whole_, [&](const Range& range) { return range.overlaps(bucket); });
 }
 
 /// Ranks that disagree would misread each other's memory, so every rank throws.

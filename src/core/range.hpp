@@ -12,6 +12,9 @@ struct BasicRange {
   Index end = 0;
   [[nodiscard]] constexpr Index size() const noexcept { return end - begin; }
   [[nodiscard]] constexpr bool empty() const noexcept { return begin == end; }
+  [[nodiscard]] constexpr bool overlaps(const BasicRange& other) const noexcept {
+    return begin < other.end && other.begin < end;
+  }
   friend bool operator==(const BasicRange&, const BasicRange&) = default;
 };
 

@@ -37,8 +37,9 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
   for (std::size_t i = first; i < count; ++i) visit_parameter(first_parameter + i);
 }
 
-/// What an operation of a shared layer adds to the gradient of a parameter: `scale` times what its kernel computes.
-struct GradientTerm {
+/// What one call of a shared layer adds to the sum over its calls, of a gradient or of a moving average: `scale` times
+/// what its kernel computes.
+struct SharedTerm {
   int parameter;
   float scale;
 };
@@ -46,8 +47,8 @@ struct GradientTerm {
 /// The terms of an operation whose layer is called several times. Backward adds up the gradients of trainable weights.
 /// Forward sums the layer's statistics into one update of the moving average. It equals an update with each call's
 /// statistic, m <- momentum m + (1 - momentum) statistic, in the order of the calls.
-[[nodiscard]] inline std::vector<GradientTerm> shared_terms(const Graph& graph, const Operation& operation) {
-  std::vector<GradientTerm> terms;
+[[nodiscard]] inline std::vector<SharedTerm> shared_terms(const Graph& graph, const Operation& operation) {
+  std::vector<SharedTerm> terms;
   const auto [index, count] = operation.shared;
   if (count == 1 || operation.parameter < 0) return terms;
   for (int p = operation.parameter; p < operation.parameter + operation.num_parameters; ++p) {

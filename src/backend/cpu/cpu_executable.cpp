@@ -314,7 +314,7 @@ class CpuExecutable final : public Executable {
       const ParameterSpec& parameter = graph_.parameters[p];
       if (!parameter.is_constrained() || parameter.is_local != shard.is_local) continue;
       const Range stored{parameter.offset, parameter.offset + parameter.storage};
-      if (stored.end <= shard.begin || shard.end <= stored.begin) continue;
+      if (!stored.overlaps({shard.begin, shard.end})) continue;
       if (stored.begin < shard.begin || shard.end < stored.end) {
         throw InternalError("a rank updates a part of '" + parameter.name +
                             "', but its constraint needs all of it; please report this");

@@ -1,4 +1,4 @@
-// See task_links.hpp.
+// See task_links.hpp. One file, because connecting, listening, reading and losing share the table of connections.
 #include "cluster/parameter_server/task_links.hpp"
 
 #include "cluster/net/format_seconds.hpp"
