@@ -31,7 +31,11 @@ Tensor residual_block(const Tensor& x, int filters, int strides, bool projects) 
 Functional resnet(int depth) {
   const int blocks = (depth - 2) / 6;  // of each size
   const Tensor image = Input({32, 32, 3});
-  Tensor x = Rescaling(1 / 127.5, -1)(image);
+  constexpr double four_pixels = 4.0 / 32;
+  Tensor x = RandomTranslation(four_pixels, four_pixels,
+                               {.fill_mode = FillMode::constant, .interpolation = Interpolation::nearest})(image);
+  x = RandomFlip({.mode = FlipMode::horizontal})(x);
+  x = Rescaling(1 / 127.5, -1)(x);
   x = Activation(relu)(convolve(x, 16, 3, 1));
   for (const int filters : {16, 32, 64}) {
     for (int block = 0; block < blocks; ++block) {

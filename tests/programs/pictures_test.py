@@ -57,24 +57,31 @@ class PicturesTest(ProgramTest):
         self.succeed(*SMALL, "--epochs", 1)
         base = self.model / "model.keras"
         self.model = self.scratch / "tuned"
-        self.succeed("--base", base, "--epochs", 1, "--global-batch-size", 20, "--seed", 3, workers=2, name="fine_tune")
+        self.succeed("--base", base, "--preprocessing", "tf", "--epochs", 1, "--global-batch-size", 20, "--seed", 3,
+                     workers=2, name="fine_tune")
         arrays = self.weights(self.model / "model.keras")
         before = self.weights(base)
         self.assertEqual(arrays[: len(before)], before)
         self.assertEqual([array["shape"] for array in arrays[len(before) :]], [[10, 10], [10]])
 
-    def test_fine_tuning_scales_pixels_once(self) -> None:
-        """A base without pooling is refused."""
+    def test_fine_tuning_prepares_pixels_as_the_network_was_trained(self) -> None:
+        """A base without pooling is refused, and one of another size gets resized images."""
         base = self.scratch / "base.json"
         tuning = ("--base", base, "--epochs", 1, "--global-batch-size", 20)
         convolution = ("Conv2D", {"filters": 4, "kernel_size": [3, 3]})
         pooling = ("GlobalAveragePooling2D", {})
-        for before, rows in (((), ["rescaling", "sequential"]), ((("Rescaling", {"scale": 0.1}),), ["sequential"])):
-            base.write_text(description(*before, convolution, pooling, shape=(32, 32, 3)))
-            shown = self.succeed(*tuning, name="fine_tune").stdout
-            self.assertEqual(re.findall(r"^│ (rescaling|sequential) ", shown, re.MULTILINE), rows)
+        cases = (("tf", 32, ["rescaling"]), ("torch", 40, ["resizing", "normalization"]),
+                 ("caffe", 32, ["rescaling", "to_bgr"]), ("none", 32, []))
+        for how, side, rows in cases:
+            base.write_text(description(convolution, pooling, shape=(side, side, 3)))
+            shown = self.succeed(*tuning, "--preprocessing", how, name="fine_tune").stdout
+            named = r"^│ (resizing|rescaling|normalization|to_bgr|sequential) "
+            self.assertEqual(re.findall(named, shown, re.MULTILINE), [*rows, "sequential"])
+            self.assertRegex(shown, "Test loss: .* Saved ")
+        self.assert_fails(self.run_program(*tuning, name="fine_tune"), USAGE, "--preprocessing tf, torch, caffe or")
         base.write_text(description(convolution, shape=(32, 32, 3)))
-        self.assert_fails(self.run_program(*tuning, name="fine_tune"), USAGE, "base.json has no pooling", "pooling='avg'")
+        self.assert_fails(self.run_program(*tuning, "--preprocessing", "none", name="fine_tune"), USAGE,
+                          "base.json has no pooling", "pooling='avg'")
 
     def weights(self, file: Path) -> list[dict[str, Any]]:
         """What `inspect` says about each array, without its name."""
