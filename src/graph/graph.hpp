@@ -1,6 +1,6 @@
 // A model lowered for a device: tensors, parameters, and the operations that compute on them.
 //
-// Each tensor is one materialized layer output. Reshape and Flatten only add aliases or change a shape. Three
+// A tensor is the output of one operation, or an alias of one: Reshape and Flatten add aliases or change a shape. Three
 // conventions keep the backward pass short:
 //   - The gradient of a tensor is the gradient before the activation that its producer fused. The operation that writes
 //     the gradient multiplies it by the activation's derivative, which is computed from the tensor itself. Activations

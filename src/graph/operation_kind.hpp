@@ -1,5 +1,6 @@
 // The kinds of operations and their traits. Code outside the kernels queries traits instead of listing kinds. A new
-// kind is a line of the list and a row of the table in this file, and one file with its kernel in each backend.
+// kind is a line of the list and a row of the table in this file, and a kernel in each backend. One that CUDA lacks is
+// refused by name in backend/cuda/refused_layers.cpp.
 #pragma once
 
 #include <algorithm>

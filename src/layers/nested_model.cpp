@@ -60,6 +60,10 @@ Tensor Architecture::operator()(const std::vector<Tensor>& inputs) const {
   return {Layer(NestedModel(*this)), identity_, inputs};
 }
 
+/// Nested models that are called several times in one another multiply: a small file could describe billions of calls.
+/// The deepest networks of keras.applications have about 2,000.
+constexpr std::size_t max_calls = 10'000;
+
 /// Adds the layers of each nested model once, and its calls for each call of the model.
 class Architecture::Flattener {
  public:
@@ -120,6 +124,13 @@ class Architecture::Flattener {
         flat[c] = static_cast<int>(flat_.calls_.size());
         flat_.calls_.push_back(
             {.layer = places.layers[call.layer], .inputs = of(call.inputs), .output_shape = call.output_shape});
+        if (flat_.calls_.size() > max_calls) {
+          throw UsageError(
+              fmt::format("the model '{}' calls layers more than {} times, counting those of nested models for each of "
+                          "their calls; "
+                          "call nested models less often",
+                          flat_.name_, max_calls));
+        }
       }
     }
     if (inputs == nullptr) flat_.inputs_ = of(model.inputs());

@@ -249,7 +249,7 @@ class Descriptions(Scratch):
             "layer 1 (Mean of keras.ops) is an operation that Lockstep does not have": keras.ops.mean(one, axis=-1),
             "layer 1 (TrueDivide of keras.ops) is an operation that Lockstep does not have": 1 / one,
             "layer 1 (Power of keras.ops) is an operation that Lockstep does not have": one**2,
-            "layer 1 (Add of keras.ops) is called on something else than": one + np.ones(4, np.float32),
+            "layer 1 (Add of keras.ops) is called on something other than": one + np.ones(4, np.float32),
         }
         for message, output in cases.items():
             (self.folder / "m.json").write_text(keras.Model(one, output).to_json())

@@ -1,5 +1,5 @@
 // The layers of a model. They are descriptions and do not compute. Defaults and semantics are those of keras.layers
-// with channels_last and float32.
+// with channels_last.
 #pragma once
 
 #include <lockstep/layers/activation.hpp>
@@ -19,7 +19,8 @@
 
 namespace lockstep {
 
-/// To add a layer, add its type here and its LayerTraits in src/layers. One a line: two people's additions merge.
+/// To add a layer, add its type here and its LayerTraits in src/layers. One per line, so that two additions do not
+/// conflict.
 // clang-format off
 using LayerVariant = std::variant<
     Input,

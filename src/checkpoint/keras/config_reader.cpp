@@ -1,6 +1,8 @@
 // See config_reader.hpp.
 #include "checkpoint/keras/config_reader.hpp"
 
+#include "core/join_words.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -12,7 +14,9 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -133,7 +137,7 @@ Shape ConfigReader::shape(const std::string& key, bool skip_batch) {
     if (skip_batch && value[axis].is_null()) {
       fail(
           fmt::format("has {} = {}, which leaves sizes open; Lockstep needs all but the batch's, as in "
-                      "Input((224, 224, 3))",
+                      "(None, 224, 224, 3)",
                       key, print(value)));
     }
     extents.push_back(to_integer(value[axis], key));
@@ -176,13 +180,22 @@ void ConfigReader::reject_unread_keys() const {
   }
 }
 
-void ConfigReader::fail_unsupported(const std::string& key) const {
+std::string ConfigReader::describe(const std::string& key) const {
   const json& value = object_.at(key);
   const bool is_function = value.is_object() && value.value("class_name", json()) == "function";
-  fail(
-      fmt::format("has {} = {}, which Lockstep does not support; build the model with another value or without it, or "
-                  "use lockstep.fit, which trains models that Keras 3 loads",
-                  key, is_function ? "the function " + print(value.value("config", json())) : print(value)));
+  return fmt::format("has {} = {}", key,
+                     is_function ? "the function " + print(value.value("config", json())) : print(value));
+}
+
+void ConfigReader::fail_unsupported(const std::string& key) const {
+  fail(describe(key) +
+       ", which Lockstep does not support; build the model with another value or without it, or use lockstep.fit, "
+       "which trains models that Keras 3 loads");
+}
+
+void ConfigReader::fail_unknown(const std::string& key, std::span<const std::string_view> known) const {
+  fail(describe(key) + ", but Lockstep supports " + join_words(known) +
+       "; build the model with one of them or without it, or use lockstep.fit, which trains models that Keras 3 loads");
 }
 
 void ConfigReader::fail(const std::string& problem) const { throw DataError(fmt::format("{} {}", where_, problem)); }
@@ -239,8 +252,11 @@ ClassConfig::ClassConfig(const json& value, const std::string& where) {
   const bool has_package = registered.find('>') != std::string::npos && registered != "Custom>" + class_name;
   const bool is_of_keras = module == "keras" || module.starts_with("keras.") || module.starts_with("tf_keras.");
   if (!has_package && (is_of_keras || (module == "builtins" && form == ConfigForm::function))) return;
-  reader.fail(fmt::format("is the class {} of {}, but Lockstep has Keras' own classes only; build the model with those",
-                          registered, module.empty() ? "your program" : "module " + module));
+  const json name = config->is_object() ? config->value("name", json()) : json();
+  reader.fail(
+      fmt::format("is {}the class {} of {}, but Lockstep has Keras' own classes only; build the model with those",
+                  name.is_string() ? "'" + name.get<std::string>() + "', of " : "", registered,
+                  module.empty() ? "your program" : "module " + module));
 }
 
 }  // namespace lockstep

@@ -9,7 +9,9 @@
 #include <initializer_list>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -39,9 +41,9 @@ class ConfigReader {
   Shape shape(const std::string& key,
               bool skip_batch);  ///< with `skip_batch` [null, 28, 28] and [8, 28, 28] are {28, 28}
 
-  /// Throws DataError unless the key has this value or is absent.
-  /// For a key that may be absent.
+  /// Throws DataError for a null. The key may be absent.
   void refuse_null(const std::string& key) const;
+  /// Throws DataError unless the key has this value or is absent.
   void expect(const std::string& key, const nlohmann::json& only);
 
   [[nodiscard]] bool was_read(const std::string& key) const { return seen_.contains(key); }
@@ -57,12 +59,17 @@ class ConfigReader {
 
   /// "WHERE has KEY = VALUE, which Lockstep does not support", and what to do.
   [[noreturn]] void fail_unsupported(const std::string& key) const;
+  /// The same of a name: "WHERE has KEY = VALUE, but Lockstep supports KNOWN".
+  [[noreturn]] void fail_unknown(const std::string& key, std::span<const std::string_view> known) const;
   [[noreturn]] void fail(const std::string& problem) const;
 
   /// The value as an integer; refuses `key` if it is none.
   [[nodiscard]] int to_integer(const nlohmann::json& value, const std::string& key) const;
 
  private:
+  /// "has KEY = VALUE".
+  [[nodiscard]] std::string describe(const std::string& key) const;
+
   const nlohmann::json& object_;
   std::string where_;
   std::set<std::string> seen_;

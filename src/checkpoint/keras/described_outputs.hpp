@@ -12,19 +12,19 @@
 namespace lockstep {
 
 struct DescribedOutput {
-  std::string name = {};                      ///< Architecture::output_name()
-  std::optional<std::int64_t> elements = {};  ///< of an example; none: not known
+  std::string name = {};                       ///< Architecture::output_name()
+  std::optional<std::int64_t> last_axis = {};  ///< its extent; none: not known
 };
 
 struct DescribedOutputs {
   DescribedOutputs() = default;
   // NOLINTBEGIN(google-explicit-constructor): an output, or those of a model
-  DescribedOutputs(std::optional<std::int64_t> elements) { all.front().elements = elements; }
-  DescribedOutputs(std::int64_t elements) { all.front().elements = elements; }
+  DescribedOutputs(std::optional<std::int64_t> last_axis) { all.front().last_axis = last_axis; }
+  DescribedOutputs(std::int64_t last_axis) { all.front().last_axis = last_axis; }
   DescribedOutputs(const Architecture& model) {
     all.clear();
     for (std::size_t i = 0; i < model.outputs().size(); ++i)
-      all.push_back({model.output_name(i), model.output_shape(i).elements()});
+      all.push_back({model.output_name(i), model.output_shape(i).extents().back()});
   }
   // NOLINTEND(google-explicit-constructor)
 

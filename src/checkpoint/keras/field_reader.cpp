@@ -11,8 +11,12 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <nlohmann/json.hpp>
+#include <array>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace lockstep {
 
@@ -28,9 +32,15 @@ void FieldReader::read(const std::string& key, std::vector<Steps>& values) {
   values.assign(numbers.begin(), numbers.end());
 }
 
-/// [null, 1, 1, 1], or the same with a 1 for the batch.
+/// [null, 1, 1, 8]. With a 1 for the batch, Keras would drop the same elements of all examples.
 void FieldReader::noise_shape(const std::string& key, Shape& shape) {
-  if (config_.find(key) != nullptr) shape = config_.shape(key, true);
+  const json* const found = config_.find(key);
+  if (found == nullptr) return;
+  if (found->is_array() && !found->empty() && !found->front().is_null()) {
+    config_.fail("has " + key + " = " + found->dump() +
+                 ", which is one mask for several examples; Lockstep draws one for each: give None for the batch");
+  }
+  shape = config_.shape(key, true);
 }
 
 /// A number for both ends, or one for each.
@@ -57,7 +67,8 @@ void FieldReader::read(const std::string& key, Margins2D& value) {
 
 void FieldReader::read(const std::string& key, Interpolation& value) {
   const std::string text = config_.text(key);
-  if (text != "nearest" && text != "bilinear") config_.fail_unsupported(key);
+  if (text != "nearest" && text != "bilinear")
+    config_.fail_unknown(key, std::array<std::string_view, 2>{"nearest", "bilinear"});
   value = text == "nearest" ? Interpolation::nearest : Interpolation::bilinear;
 }
 
@@ -81,25 +92,29 @@ void FieldReader::read(const std::string& key, Distribution& value) {
 
 void FieldReader::read(const std::string& key, Padding& value) {
   const std::string text = config_.text(key);
+  std::vector<std::string_view> known;
   for (const Padding padding : {Padding::valid, Padding::same, Padding::causal}) {
-    if (text != keras_name(padding)) continue;
+    known.push_back(keras_name(padding));
+    if (text != known.back()) continue;
     value = padding;
     return;
   }
-  config_.fail_unsupported(key);
+  config_.fail_unknown(key, known);
 }
 
 /// A name, or a function. Keras finds functions under their first name only: a function called "swish" is the user's.
 void FieldReader::read(const std::string& key, ActivationFunction& value) {
   const ClassConfig described(config_.required(key), where_ + "'s " + key);
   if (described.form == ConfigForm::object) config_.fail_unsupported(key);
+  std::vector<std::string_view> known;
   for (const ActivationFunction function : named_activations()) {
+    known.push_back(keras_name(function));
     const std::string_view alias = described.form == ConfigForm::name ? keras_alias(function) : "";
     if (described.class_name != keras_name(function) && (alias.empty() || described.class_name != alias)) continue;
     value = function;
     return;
   }
-  config_.fail_unsupported(key);
+  config_.fail_unknown(key, known);
 }
 
 void FieldReader::read(const std::string& key, Initializer& value) {
@@ -115,7 +130,9 @@ void FieldReader::read(const std::string& key, Initializer& value) {
 void FieldReader::read_initializer(const std::string& key, Initializer& value) {
   const ClassConfig described(config_.required(key), where_ + "'s " + key);
   if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
+  std::vector<std::string_view> known;
   for (const InitializerRow& row : initializer_rows) {
+    known.push_back(row.class_name);
     if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
     ConfigReader options(*described.config, where_ + "'s " + key);
     options.ignore({"seed", "dtype"});
@@ -125,7 +142,7 @@ void FieldReader::read_initializer(const std::string& key, Initializer& value) {
     options.reject_unread_keys();
     return;
   }
-  config_.fail_unsupported(key);
+  config_.fail_unknown(key, known);
 }
 
 void FieldReader::read(const std::string& key, RandomFactor& value) {
@@ -142,7 +159,9 @@ void FieldReader::read(const std::string& key, Regularizer& value) {
   const std::string where = where_ + "'s " + key;
   const ClassConfig described(config_.required(key), where);
   if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
+  std::vector<std::string_view> known;
   for (const RegularizerRow& row : regularizer_rows) {
+    known.push_back(row.class_name);
     if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
     ConfigReader options(*described.config, where);
     value = row.defaults;
@@ -151,14 +170,16 @@ void FieldReader::read(const std::string& key, Regularizer& value) {
     options.reject_unread_keys();
     return;
   }
-  config_.fail_unsupported(key);
+  config_.fail_unknown(key, known);
 }
 
 void FieldReader::read(const std::string& key, Constraint& value) {
   const std::string where = where_ + "'s " + key;
   const ClassConfig described(config_.required(key), where);
   if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
+  std::vector<std::string_view> known;
   for (const ConstraintRow& row : constraint_rows) {
+    known.push_back(row.class_name);
     if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
     ConfigReader options(*described.config, where);
     value = row.make();
@@ -171,7 +192,7 @@ void FieldReader::read(const std::string& key, Constraint& value) {
     options.reject_unread_keys();
     return;
   }
-  config_.fail_unsupported(key);
+  config_.fail_unknown(key, known);
 }
 
 /// A number, or a schedule as an object with a class.

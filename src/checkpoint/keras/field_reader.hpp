@@ -112,7 +112,7 @@ class FieldReader {
   template <NamedEnum Enum>
   void read(const std::string& key, Enum& value) {
     const std::optional<Enum> found = enum_of<Enum>(config_.text(key));
-    if (!found) config_.fail_unsupported(key);
+    if (!found) config_.fail_unknown(key, enum_names<Enum>());
     value = *found;
   }
   void read(const std::string& key, Padding& value);

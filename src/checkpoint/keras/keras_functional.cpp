@@ -128,7 +128,8 @@ class ConnectionReader {
     const auto call = value.at(1).get<std::int64_t>() - (begins_with_1 ? 1 : 0);
     if (value.at(2) != json(0)) fail_reader(fmt::format("the second or a later output of '{}'", name));
     if (call < 0 || call >= calls)
-      fail_reader(fmt::format("call {} of '{}', which is called {} times", call, name, calls));
+      fail_reader(fmt::format("node {} of '{}', which has {}", call, name,
+                              calls == 1 ? "only node 0" : fmt::format("nodes 0 to {}", calls - 1)));
     return static_cast<int>(layer.first_call) + static_cast<int>(call);
   }
 

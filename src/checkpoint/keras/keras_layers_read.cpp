@@ -76,10 +76,12 @@ class LayerReader {
       layer = std::move(made);
     });
     if (!layer) {
+      std::vector<std::string_view> known = layer_class_names();
+      known.emplace_back("Functional");
+      std::ranges::sort(known);
       config_.fail(
-          "is of a class that Lockstep does not have; lockstep.fit trains models that Keras 3 loads; Lockstep has "
-          "Functional, " +
-          join_words(layer_class_names()));
+          "is of a class that Lockstep does not have; lockstep.fit trains models that Keras 3 loads; Lockstep has " +
+          join_words(known));
     }
     config_.reject_unread_keys();
     set_trainable(*layer, trainable_);
@@ -170,12 +172,12 @@ void freeze(Architecture& architecture, bool has_graph, const std::string& sourc
   for (const LayerInfo& layer : flat.layers()) {
     const bool is_normalization = std::holds_alternative<BatchNormalization>(layer.layer);
     if (!is_trainable(layer.layer) || layer.parameters.empty() || (has_graph && !is_normalization)) continue;
-    throw DataError(
-        fmt::format("{}: the model is not trainable, but its layer '{}' ({}) is, so {}; set the layer's trainable to "
-                    "False, or the model's to True before those of its layers",
-                    source, layer.name, layer.class_name,
-                    has_graph ? "Keras would update its moving averages and nothing else"
-                              : "Keras would train it only after it has read the file"));
+    throw DataError(fmt::format(
+        "{}: the model is not trainable, but its layer '{}' ({}) is, so {}; freeze the layer too, or set the "
+        "model's trainable before its layers'",
+        source, layer.name, layer.class_name,
+        has_graph ? "Keras would update its moving averages and nothing else"
+                  : "Keras would train it only after it has read the file"));
   }
   architecture.set_trainable(false);
 }
@@ -212,6 +214,7 @@ Architecture read_model(const ClassConfig& model, const Source& source, Place pl
     Architecture architecture =
         has_graph ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
     if (is_frozen) freeze(architecture, has_graph, source.name);
+    if (place == Place::outermost) static_cast<void>(architecture.flattened());  // throws if there are too many calls
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };
@@ -225,7 +228,7 @@ Architecture read_model(const ClassConfig& model, const Source& source, Place pl
     }
     return architecture;
   } catch (const UsageError& error) {
-    throw DataError(source.name + " describes a model that Lockstep does not support: " + error.what());
+    throw DataError(source.name + ": " + error.what());
   }
 }
 

@@ -150,7 +150,7 @@ class OperationReader {
       } else if (args[i].is_object() && args[i].value("class_name", json()) == json("__keras_tensor__")) {
         tensors_.push_back(args[i]);
       } else {
-        reader_.fail("is called on something else than layers' outputs and a number, which Lockstep does not support");
+        reader_.fail("is called on something other than layers' outputs and a number, which Lockstep does not support");
       }
     }
   }

@@ -9,7 +9,7 @@ namespace lockstep {
 
 /// The list of a model's layers with a layer in place of each operation: Rescaling where a number is added or
 /// multiplied, Add, Multiply and the like for two tensors, Activation for functions. Names and connections stay.
-/// Throws DataError that names the operation for one that no layer of Lockstep computes.
+/// Throws DataError, naming the operation, if no layer computes it.
 [[nodiscard]] nlohmann::json operations_as_layers(const nlohmann::json& layers, const std::string& source);
 
 }  // namespace lockstep

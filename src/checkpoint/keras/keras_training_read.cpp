@@ -1,13 +1,13 @@
-// Reads optimizer, loss and metrics from the training_config of Keras 2 (tf_keras) and Keras 3.
+// Reads losses and metrics, and with keras_optimizer_read.hpp the optimizer, from the training_config of Keras 2
+// (tf_keras) and Keras 3.
 #include "checkpoint/keras/field_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_optimizer_read.hpp"
 #include "core/join_words.hpp"
-#include "core/lower_case.hpp"
 #include "core/printable.hpp"
 #include "core/variant_types.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
-#include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -26,61 +26,6 @@ namespace lockstep {
 namespace {
 
 using nlohmann::json;
-
-/// Keras finds "sgd" and "SGD", but a class by its own name only.
-bool names(const ClassConfig& described, std::string_view class_name) {
-  if (described.form != ConfigForm::name) return described.class_name == class_name;
-  return lower_case(described.class_name) == lower_case(std::string(class_name));
-}
-
-Optimizer read_class(const ClassConfig& described, ConfigReader& config, const std::string& where) {
-  std::optional<Optimizer> optimizer;
-  std::vector<std::string_view> known;
-  for_each_alternative<Optimizer>([&]<typename Options>(std::type_identity<Options>) {
-    known.push_back(OptimizerTraits<Options>::class_name);
-    if (!names(described, known.back())) return;
-    Options options;
-    FieldReader reader(config, where);
-    visit_fields(reader, options);
-    optimizer = options;
-  });
-  if (!optimizer) config.fail("is not one of " + join_words(known) + compile_remedy);
-  return *optimizer;
-}
-
-/// Whether an optimizer of TensorFlow 2.10 or earlier computes otherwise than that of Keras 3: its RMSprop always, its
-/// Adagrad because it adds epsilon to the root.
-bool computes_otherwise_in_keras2(const Optimizer& optimizer) {
-  if (const auto* const adagrad = std::get_if<Adagrad>(&optimizer)) {
-    const Adagrad usual;  // whose accumulators make epsilon insignificant
-    return adagrad->epsilon > usual.epsilon || adagrad->initial_accumulator_value < usual.initial_accumulator_value;
-  }
-  return std::holds_alternative<RMSprop>(optimizer);
-}
-
-Optimizer read_optimizer(const json& value, const std::string& source, KerasVersion version) {
-  ClassConfig described(value, source + ": the optimizer");
-  if (version == KerasVersion::two && described.class_name.starts_with("Custom>"))
-    described.class_name.erase(0, 7);  // its prefix for its own optimizers, too
-  const std::string where = source + ": the optimizer " + described.class_name;
-  ConfigReader config(*described.config, where);
-  Optimizer optimizer = read_class(described, config, where);
-  // These do not change the result.
-  config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
-  if (computes_otherwise_in_keras2(optimizer) && config.find("decay") != nullptr) {
-    config.fail("is a legacy one (of TensorFlow 2.10 or earlier), which computes otherwise" +
-                std::string(compile_remedy));
-  }
-  config.expect("decay", 0.0);
-  if (!config.was_read("weight_decay")) config.expect("weight_decay", 0.0);
-  config.reject_unread_keys();
-  try {
-    check(optimizer);
-  } catch (const UsageError& error) {
-    throw DataError(source + ": " + error.what());
-  }
-  return optimizer;
-}
 
 /// Keras 2 calls the default "auto", Keras 3 also "mean". Without a reduction Keras cannot train.
 Reduction read_reduction(ConfigReader& config, bool is_given) {
@@ -221,12 +166,21 @@ std::string log_name_of(const ClassConfig& described, ConfigReader& config) {
   return name;
 }
 
+/// Of integers Keras takes the backend's.
+template <typename T>
+void expect_dtype(ConfigReader& config) {
+  if constexpr (requires { MetricTraits<T>::counts_whole_numbers; }) {
+    const std::string type = config.text("dtype", "int32");
+    if (type == "int32" || type == "int64") return;
+  }
+  config.expect("dtype", "float32");
+}
+
 Metric read_metric(const json& value, const std::string& source, const Judged& judged) {
   const ClassConfig described(value, source + ": a metric");
   ConfigReader config(*described.config, source + ": the metric " + described.class_name);
   const std::string log_name = log_name_of(described, config);
   const std::string function = config.text("fn", "");
-  config.expect("dtype", "float32");
 
   std::optional<Metric> metric;
   std::vector<std::string_view> known;
@@ -237,6 +191,7 @@ Metric read_metric(const json& value, const std::string& source, const Judged& j
     T options;
     FieldReader reader(config, described.class_name);
     reader.take_null();
+    expect_dtype<T>(config);
     Traits::fields(reader, options);
     if (log_name != Traits::name) options.name = log_name;
     metric = options;
@@ -307,7 +262,7 @@ void read_metrics_by_output(const json& value, const std::string& source, const 
   if (value.is_null() || (value.is_array() && value.empty())) return;
   const std::vector<const json*> metrics = by_output(value, outputs, "metrics", source);
   for (std::size_t i = 0; i < metrics.size(); ++i) {
-    const Judged judged{read[i].loss, outputs.all[i].elements};
+    const Judged judged{read[i].loss, outputs.all[i].last_axis};
     if (metrics[i] != nullptr) read_metrics(*metrics[i], source, judged, read[i].*list);
   }
 }
@@ -368,7 +323,7 @@ CompileState training_config_from_json(const std::string& text, const std::strin
       }
       return;
     }
-    const Judged judged{training.loss, outputs.all.front().elements};
+    const Judged judged{training.loss, outputs.all.front().last_axis};
     for (const auto& [key, list] :
          {std::pair("metrics", &training.metrics), {"weighted_metrics", &training.weighted_metrics}}) {
       if (const json* const found = config.find(key)) read_metrics(*found, source, judged, *list);

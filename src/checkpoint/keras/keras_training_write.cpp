@@ -42,7 +42,8 @@ json to_json(const Loss& loss) {
 json to_class(const Metric& metric) {
   return std::visit(
       [&metric]<typename T>(const T& options) -> json {
-        json config{{"name", keras_name(metric)}, {"dtype", "float32"}};
+        constexpr bool counts_whole_numbers = requires { MetricTraits<T>::counts_whole_numbers; };
+        json config{{"name", keras_name(metric)}, {"dtype", counts_whole_numbers ? "int32" : "float32"}};
         const FieldWriter write(config);
         MetricTraits<T>::fields(write, options);
         return {{"module", "keras.metrics"},
@@ -119,7 +120,7 @@ std::string training_config_to_json(const CompileOptions& options) {
 std::string training_config_to_json_of_classes(const CompileOptions& options, const DescribedOutputs& outputs) {
   return training_config(options, [&](const Metric& metric, const Loss& loss, std::size_t output) {
     if (!std::holds_alternative<metrics::Accuracy>(metric)) return to_class(metric);
-    Metric accuracy = class_of_accuracy(loss, outputs.all[output].elements.value_or(0));
+    Metric accuracy = class_of_accuracy(loss, outputs.all[output].last_axis.value_or(0));
     std::visit([&](auto& made) { made.name = keras_name(metric); }, accuracy);
     return to_class(accuracy);
   });

@@ -184,7 +184,7 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer(
            "Conv2D",
            R"("filters": 2, "kernel_size": 3, "kernel_regularizer": {"class_name": "OrthogonalRegularizer", "config": {}})"),
-       {"kernel_regularizer", "OrthogonalRegularizer"}},
+       {"kernel_regularizer", "OrthogonalRegularizer", "but Lockstep supports L1, L2 and L1L2; build"}},
       {layer("Conv2D",
              R"("filters": 2, "kernel_size": 3, "kernel_regularizer": {"class_name": "L2", "config": {"l2": -0.1}})"),
        {"-0.1", "kernel", "not negative"}},
@@ -192,9 +192,13 @@ TEST_CASE("unsupported layers and options are rejected by name") {
        {"-0.1", "output", "not negative"}},
       {layer("BatchNormalization", R"("activity_regularizer": {"class_name": "L2", "config": {"l2": 0.1}})"),
        {"activity_regularizer", "L2"}},
-      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "glu")"), {"activation", "glu"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "glu")"),
+       {"activation = \"glu\", but Lockstep supports ", "relu, ", "or use lockstep.fit"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "padding": "full")"), {"supports valid, same and causal;"}},
+      {layer("Dense", R"("units": 2, "kernel_constraint": {"class_name": "Odd", "config": {}})"),
+       {"kernel_constraint", "Odd", "supports MaxNorm"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "kernel_initializer": {"class_name": "STFT", "config": {}})"),
-       {"kernel_initializer", "STFT"}},
+       {"kernel_initializer", "STFT", "supports", "GlorotUniform"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "trainable": 0)"), {"trainable = 0"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "dtype": "mixed_float16")"),
        {"dtype mixed_float16", "float32 or mixed_bfloat16", "build the model"}},
@@ -212,13 +216,16 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("BatchNormalization", R"("synchronized": true)"), {"synchronized"}},
       {layer("BatchNormalization", R"("renorm": true)"), {"renorm"}},
       {layer("BatchNormalization", R"("gamma_initializer": "zeros")"), {"gamma_initializer"}},
-      {layer("Dropout", R"("rate": 0.5, "noise_shape": [1, 8])"), {"noise_shape"}},
+      {layer("Dropout", R"("rate": 0.5, "noise_shape": [null, 8])"), {"noise_shape"}},
+      {layer("Dropout", R"("rate": 0.5, "noise_shape": [1, 1, 1, 1])"),
+       {"noise_shape = [1,1,1,1]", "one mask for several examples", "None for the batch"}},
       {layer("Dropout", R"("rate": 1.5)"), {"1.5"}},
       {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
       {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
       {layer("Conv2DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
       {layer("Conv1DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
-      {layer("Resizing", R"("height": 2, "width": 3, "interpolation": "bicubic")"), {"interpolation", "bicubic"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "interpolation": "bicubic")"),
+       {"interpolation = \"bicubic\"", "supports nearest and bilinear"}},
       {layer("Resizing", R"("height": 2, "width": 3, "antialias": true)"), {"antialias = true"}},
       {layer("Resizing", R"("height": 2, "width": 3, "crop_to_aspect_ratio": true)"), {"crop_to_aspect_ratio"}},
       {layer("RMSNormalization", R"("axis": [1])"), {"axis = [1]"}},
@@ -262,7 +269,7 @@ TEST_CASE("unsupported layers and options are rejected by name") {
                 {"batch_shape = [\"x\",4]"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
      {"class_name": "InputLayer", "config": {"batch_shape": [null, null, 8, 3]}}, {"class_name": "Flatten", "config": {}}]}})"),
-                {"batch_shape = [null,null,8,3]", "leaves sizes open", "Input((224, 224, 3))"});
+                {"batch_shape = [null,null,8,3]", "leaves sizes open", "(None, 224, 224, 3)"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
      {"class_name": "InputLayer", "config": {"batch_shape": [null, 2000000000, 2000000000, 2000000000, 2000000000]}},
      {"class_name": "Flatten", "config": {}}]}})"),

@@ -159,3 +159,14 @@ TEST_CASE("What cannot be a Functional model is refused by name") {
   };
   for (const auto& [build, words] : cases) require_words(refusal(build), words);
 }
+
+TEST_CASE("nested models that multiply without bound are refused") {
+  Architecture model = Sequential{Input({2}), Dense(2)};
+  for (int level = 0; level < 6; ++level) {
+    const Tensor input = Input({2});
+    Tensor x = input;
+    for (int call = 0; call < 6; ++call) x = model(x);
+    model = Functional(input, x, "level" + std::to_string(level));
+  }
+  require_words(refusal([&] { static_cast<void>(model.flattened()); }), {"'level5'", "more than 10000 times"});
+}
