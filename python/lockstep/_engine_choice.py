@@ -27,6 +27,15 @@ _SUM_TOLERANCE = 1e-3  # of float16 targets
 _CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
 _OF_VECTORS = ("categoricalcrossentropy", "categoricalfocalcrossentropy", "categoricalhinge")
 _BINARY = ("binarycrossentropy", "bce", "binaryfocalcrossentropy")
+_ALONG_LAST_AXIS = (  # losses and metrics
+    "categoricalaccuracy",
+    "categoricalcrossentropy",
+    "categoricalfocalcrossentropy",
+    "categoricalhinge",
+    "cosinesimilarity",
+    "kldivergence",
+    "topkcategoricalaccuracy",
+)
 _BROADCASTS = ("hinge", "squaredhinge", "categoricalhinge", "kldivergence", "poisson", "binarycrossentropy", "f1score")
 _PASSES = (  # layers that return their input or its elements, at least where they do not train
     keras.layers.ActivityRegularization,
@@ -306,15 +315,21 @@ def _compares_vectors_with_indices(model: Any, y: Any) -> bool:
     return False
 
 
-def _broadcast_metric(model: Any, y: Any) -> str | None:
-    """Return which metric compares each target with all outputs: Keras' functions drop no last axis of 1."""
+def _lacks_last_axis(model: Any, y: Any) -> str | None:
+    """Return which loss or metric compares other numbers because targets lack a last axis of 1 that outputs have."""
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    names = [name for name in map(_name_of, keras.tree.flatten(given)) if name in _BROADCASTS]
-    targets = keras.tree.flatten(y)
-    for output, target in zip(getattr(model, "outputs", None) or [], targets, strict=False):
-        if names and target is not None and len(np.shape(target)) + 1 == len(output.shape) and output.shape[-1] == 1:
-            return f"Keras' metric {names[0]} compares targets without a last axis of 1 with all outputs"
+    metrics = list(map(_name_of, keras.tree.flatten(given)))
+    outputs = getattr(model, "outputs", None) or []
+    for output, target, loss in zip(outputs, keras.tree.flatten(y), _losses(model, len(outputs)), strict=False):
+        if target is None or len(np.shape(target)) + 1 != len(output.shape) or output.shape[-1] != 1:
+            continue
+        for name in metrics:
+            if name in _BROADCASTS:
+                return f"Keras' metric {name} compares targets without a last axis of 1 with all outputs"
+        for name in (_name_of(loss), *metrics):
+            if name in _ALONG_LAST_AXIS and len(output.shape) > 2:
+                return f"Keras' {name} takes another axis for the last one if targets lack the outputs' last axis"
     return None
 
 
@@ -356,7 +371,7 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "the model has a train_step of its own"
     if _compares_vectors_with_indices(model, y):
         return "it would make one-hot vectors of class indices for the model's loss"
-    problem = _broadcast_metric(model, y)
+    problem = _lacks_last_axis(model, y)
     if problem is not None:
         return problem
     if keras.backend.backend() == "jax" and _penalizes_zeros(model):
@@ -465,7 +480,7 @@ def inference_engine(model: Any, task: str, engine: str, x: Any, y: Any = None, 
     elif sample_weight is not None and _has_outputs_of_several_axes(model):
         problem = _FLAT_WEIGHTS
     if task == "evaluate":
-        problem = problem or _broadcast_metric(model, y)
+        problem = problem or _lacks_last_axis(model, y)
     problem = problem or beyond_32_bits(x, y, sample_weight)
     return choose(model, engine, problem, task)
 

@@ -21,7 +21,7 @@ struct NamedFile {
 /// initial weights) or another output, or lies below one that is no directory.
 void require_distinct(const Options& options, std::vector<NamedFile> inputs, std::span<const NamedFile> outputs);
 
-/// Throws UsageError if there is something else than a regular file: opening a pipe would wait for its other end.
+/// Throws UsageError if there is something other than a regular file: opening a pipe would wait for its other end.
 void require_regular(const NamedFile& output);
 
 /// Throws IoError if what was printed did not reach standard output. For commands whose result is what they print.

@@ -93,8 +93,7 @@ std::vector<Metric> metrics_of(const OptionValue& given) {
     std::vector<std::string> names;
     const std::size_t before = metrics.size();
     for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
-      // Keras' F1Score by name has one value for each class, which Lockstep does not support.
-      if constexpr (!requires(T metric) { metric.average; }) {
+      if constexpr (!requires { MetricTraits<T>::needs_options; }) {
         names.emplace_back(MetricTraits<T>::name);
         if (!is_name_of<T>(name)) return;
         T metric;
@@ -215,7 +214,7 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
     OutputOptions& output = chosen.outputs[i];
     if (!has_metrics) output.metrics = output.weighted_metrics = {};
     if (settings.loss) output.loss = loss_of(*settings.loss, model, i);
-    if (!has_metrics && needs_class_vector(output.loss)) output.metrics = {accuracy};
+    if (!has_metrics && is_per_vector(output.loss)) output.metrics = {accuracy};
     if (!settings.metrics) continue;
     output.metrics = *settings.metrics;
     output.weighted_metrics.clear();
@@ -226,29 +225,33 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
 
 namespace {
 
-/// Class indices that are floats, as Keras takes them: whole numbers.
-void convert_floats_to_classes(TargetArray& target, const std::string& source) {
+/// Class indices that are floats, as Keras takes them: whole numbers. `output`: the shape of the model's.
+void convert_floats_to_classes(TargetArray& target, const Shape& output, const std::string& source) {
   const auto* numbers = std::get_if<SharedArray<float>>(&target.values);
-  if (numbers == nullptr || target.shape.elements() != 1) return;
-  if (target.shape.rank() > 1) {
+  const Shape wanted = shape_of_classes(output);
+  if (numbers == nullptr || target.shape.elements() != wanted.elements()) return;
+  if (output.rank() > 1 && !is_same_but_for_last_one(target.shape, wanted)) return;
+  if (output.rank() == 1 && target.shape.rank() > 1) {
     throw DataError(
         fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
                     "example; give them with y.reshape(-1)",
                     source, target.shape.to_string()));
   }
   std::vector<std::int32_t> classes;
+  classes.reserve(numbers->size());
   for (const float number : *numbers) {
     const bool is_whole = number == std::floor(number);
     if (!is_whole || !(std::abs(number) < 1e9F)) {
       throw DataError(
           fmt::format("target {} of {} is {:.10g}, but the loss needs class indices, which are {}; correct the target, "
                       "or leave its example out",
-                      classes.size(), source, double{number}, is_whole ? "below 10^9" : "whole numbers"));
+                      classes.size() / elements_of_example(wanted), source, double{number},
+                      is_whole ? "below 10^9" : "whole numbers"));
     }
     classes.push_back(static_cast<std::int32_t>(number));
   }
   target.values = std::move(classes);
-  target.shape = Shape{};
+  target.shape = wanted;
 }
 
 /// By what the bytes of the inputs are multiplied without --input-scale, for those that are bytes.
@@ -275,7 +278,7 @@ namespace {
 /// `output`: the shape of the model's. Returns whether it made one-hot vectors.
 bool convert_target(TargetArray& target, const Loss& loss, const Shape& output, const std::string& source) {
   if (takes_classes(loss)) {
-    convert_floats_to_classes(target, source);
+    convert_floats_to_classes(target, output, source);
     return false;
   }
   const auto* classes = std::get_if<SharedArray<std::int32_t>>(&target.values);
@@ -294,7 +297,7 @@ bool convert_target(TargetArray& target, const Loss& loss, const Shape& output, 
                     "targets, or use the loss sparse_categorical_crossentropy",
                     keras_name(loss), output.to_string(), source));
   }
-  require_class_indices(*classes, output[0], source);
+  require_class_indices(*classes, Shape{}, output[0], source);
   const auto width = static_cast<std::size_t>(output[0]);
   std::vector<float> one_hot(classes->size() * width);
   for (std::size_t i = 0; i < classes->size(); ++i) {

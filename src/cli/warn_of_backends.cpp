@@ -80,20 +80,22 @@ void warn_of_target_sums(const CompileOptions& options, const Architecture& mode
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const std::optional<Crossentropy> loss = crossentropy_of(outputs[i].loss);
     const auto* const values = std::get_if<SharedArray<float>>(&data.targets.at(i).values);
-    const auto classes = static_cast<std::size_t>(data.targets[i].shape.elements());
+    const Shape& shape = data.targets[i].shape;
     if (!loss || loss->takes_classes || loss->probabilities_of != ActivationFunction::softmax || values == nullptr ||
-        data.targets[i].shape.rank() != 1)
+        shape.rank() == 0)
       continue;
+    const auto classes = static_cast<std::size_t>(shape.extents().back());
+    const std::size_t vectors = elements_of_example(shape) / classes;
     const std::span<const float> all(values->data(), values->size());
-    for (std::size_t example = 0; example < data.size(); ++example) {
-      const std::span<const float> one = all.subspan(example * classes, classes);
+    for (std::size_t vector = 0; vector < data.size() * vectors; ++vector) {
+      const std::span<const float> one = all.subspan(vector * classes, classes);
       const double sum = std::accumulate(one.begin(), one.end(), 0.0);
       constexpr double tolerance = 1e-3;
       if (std::abs(sum - 1) <= tolerance) continue;
       log_warning(fmt::format(
           "the targets of example {} in {} sum to {:g}: Lockstep uses the gradient of {}, as Keras does on JAX and "
           "PyTorch; on TensorFlow Keras takes the sum for 1",
-          example, data.label_of(data.targets[i]), sum, keras_name(outputs[i].loss)));
+          vector / vectors, data.label_of(data.targets[i]), sum, keras_name(outputs[i].loss)));
       break;
     }
   }

@@ -32,20 +32,30 @@ std::string label(const Array& array, const std::string& source) {
   return array.name.empty() ? source : fmt::format("'{}' of {}", array.name, source);
 }
 
+/// Where a value of an array stands: in which example, and there " at (y, x)", or "" if the example is one value.
+struct Place {
+  std::int64_t example;
+  std::string within;
+};
+
+Place place_of(std::int64_t index, const Shape& shape) {
+  std::vector<std::int64_t> axes(shape.rank());
+  for (std::size_t axis = shape.rank(); axis-- > 0; index /= shape[axis]) axes[axis] = index % shape[axis];
+  return {index, axes.empty() ? "" : " at " + Shape(std::move(axes)).to_string()};
+}
+
 }  // namespace
 
 void require_finite(const SharedArray<float>& values, const Shape& shape, const char* what, const std::string& source) {
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad == values.end()) return;
-  auto rest = static_cast<std::int64_t>(bad - values.begin());
-  std::vector<std::int64_t> place(shape.rank());
-  for (std::size_t axis = shape.rank(); axis-- > 0; rest /= shape[axis]) place[axis] = rest % shape[axis];
-  const std::string at = place.empty() ? "" : " at " + Shape(std::move(place)).to_string();
-  throw DataError(fmt::format("{} of example {} of {} is {}{}; replace it, or leave the example out", what, rest,
-                              source, std::isnan(*bad) ? "NaN" : "infinite in float32", at));
+  const Place place = place_of(bad - values.begin(), shape);
+  throw DataError(fmt::format("{} of example {} of {} is {}{}; replace it, or leave the example out", what,
+                              place.example, source, std::isnan(*bad) ? "NaN" : "infinite in float32", place.within));
 }
 
-void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
+void require_class_indices(const SharedArray<std::int32_t>& indices, const Shape& shape, std::int64_t classes,
+                           const std::string& source) {
   const auto wrong =
       std::find_if(indices.begin(), indices.end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
   if (wrong == indices.end()) return;
@@ -53,8 +63,9 @@ void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_
   const char* remedy = "correct the label, or give the model's last layer more units";
   if (least == 1 && most == classes) remedy = "subtract 1 from the labels, which count from 1";
   if (least < 0) remedy = "correct the label";
-  throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
-                              wrong - indices.begin(), source, *wrong, classes - 1, remedy));
+  const Place place = place_of(wrong - indices.begin(), shape);
+  throw DataError(fmt::format("target {} of {} is class {}{}, but the model has classes 0 to {}; {}", place.example,
+                              source, *wrong, place.within, classes - 1, remedy));
 }
 
 std::uint64_t DatasetId::next() noexcept {
@@ -169,7 +180,7 @@ void Dataset::validate(const std::vector<std::int64_t>& classes) const {
       require_finite(*floats, array.shape, "the target", label_of(array));
     }
     if (const auto* indices = std::get_if<SharedArray<std::int32_t>>(&array.values)) {
-      require_class_indices(*indices, classes.at(i), label_of(array));
+      require_class_indices(*indices, array.shape, classes.at(i), label_of(array));
     }
   }
   if (!sample_weights.empty() && sample_weights.size() != size()) {

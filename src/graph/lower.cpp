@@ -155,11 +155,6 @@ class Lowering {
 
   /// Throws UsageError unless the loss and the metrics fit what the last layer computes.
   static void check_loss(const GraphOutput& model_output, const Shape& output, const LayerInfo& last) {
-    if (needs_class_vector(model_output.loss) && output.rank() != 1) {
-      throw UsageError("the loss " + std::string(keras_name(model_output.loss)) +
-                       " takes one vector per example, but '" + last.name + "' gives " + output.to_string_with_batch() +
-                       "; end the model with Flatten() and Dense(...)");
-    }
     if (reduction_of(model_output.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
       throw UsageError(fmt::format(
           "the loss {} has the reduction {}, but '{}' gives {}; with outputs of several axes Lockstep trains with "

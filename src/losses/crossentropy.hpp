@@ -150,7 +150,7 @@ struct CategoricalFocalRule {
 struct CrossentropyTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::softmax;
   static constexpr std::array<std::string_view, 0> aliases{};
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
 };
 
 template <>

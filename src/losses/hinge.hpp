@@ -80,7 +80,7 @@ struct LossTraits<CategoricalHinge> : DenseLossTraits {
   static constexpr std::string_view function_name = "categorical_hinge";
   static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool takes_one_hot = true;
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
 
   static CategoricalHingeRule rule(const CategoricalHinge& /*loss*/) { return {}; }
 };

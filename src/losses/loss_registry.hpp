@@ -34,7 +34,7 @@ decltype(auto) with_loss_rule(const Loss& loss, Visitor&& visitor) {
 /// Throws UsageError for a field out of its range.
 void check(const Loss& loss);
 
-/// Whether targets are class indices; otherwise they have the shape of the model's output.
+/// Whether targets are class indices, one for each vector of the output; otherwise they have the output's shape.
 [[nodiscard]] bool takes_classes(const Loss& loss) noexcept;
 
 [[nodiscard]] Reduction reduction_of(const Loss& loss) noexcept;
@@ -57,8 +57,8 @@ struct Crossentropy {
 /// The same loss, computed from logits. `logits_activation_of` the loss must not be none.
 [[nodiscard]] Loss from_logits(Loss loss);
 
-/// Whether the model's output must be one vector of classes for each example.
-[[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;
+/// Whether the loss is the mean over the vectors along the output's last axis.
+[[nodiscard]] bool is_per_vector(const Loss& loss) noexcept;
 
 /// Whether the targets of the loss are one-hot vectors of classes.
 [[nodiscard]] bool takes_one_hot(const Loss& loss) noexcept;

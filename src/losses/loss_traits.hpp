@@ -26,15 +26,18 @@ enum class TargetRange {
 ///   takes_classes         whether targets are class indices; otherwise they have the output's shape
 ///   takes_one_hot         whether targets are one-hot vectors of classes, which class indices may stand for
 ///   targets               the TargetRange that its targets must have
-///   needs_class_vector    whether the output must be one vector of classes for each example
+///   is_per_vector         whether the rule reads one vector at a time, along the output's last axis, and the loss of
+///   an
+///                         example is the mean over its vectors; other rules read all outputs of an example
 ///   rule                  the LossRule of a loss
 ///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities.
 ///                         After it, a loss with the field clips_probabilities that is not set is computed from the
 ///                         logits, whatever from_logits is. Keras on TensorFlow does so except for the focal losses.
 ///
-/// Both backends call a rule for each example: rule(output, count, target, gradient). The example has `count` outputs.
-/// target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with the derivative
-/// by each output. It returns the loss. Changing the order of its operations changes the bits of results.
+/// Both backends call a rule as rule(output, count, target, gradient): `count` outputs, those of an example or of one
+/// of its vectors. target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with
+/// the derivative by each output. It returns the loss. Changing the order of its operations changes the bits of
+/// results.
 template <typename Loss>
 struct LossTraits;
 
@@ -100,7 +103,7 @@ struct DenseLossTraits {
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool takes_classes = false;
   static constexpr bool takes_one_hot = false;
-  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_per_vector = false;
 
   static void fields(auto& /*visit*/, auto& /*loss*/) {}
 };

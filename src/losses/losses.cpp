@@ -112,8 +112,8 @@ bool takes_one_hot(const Loss& loss) noexcept {
   return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::takes_one_hot; }, loss);
 }
 
-bool needs_class_vector(const Loss& loss) noexcept {
-  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::needs_class_vector; }, loss);
+bool is_per_vector(const Loss& loss) noexcept {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::is_per_vector; }, loss);
 }
 
 }  // namespace lockstep

@@ -36,7 +36,7 @@ struct LossTraits<KLDivergence> : DenseLossTraits {
   static constexpr std::string_view function_name = "kl_divergence";
   static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 3> aliases{"kld", "KLD", "kullback_leibler_divergence"};
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
 
   static DivergenceRule rule(const KLDivergence& /*loss*/) { return {}; }
 };

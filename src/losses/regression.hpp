@@ -166,7 +166,7 @@ struct LossTraits<CosineSimilarity> : DenseLossTraits {
   static constexpr std::string_view class_name = "CosineSimilarity";
   static constexpr std::string_view function_name = "cosine_similarity";
   static constexpr TargetRange targets = TargetRange::any;
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
 
   static void fields(auto& visit, auto& /*loss*/) { visit.expected("axis", -1); }
 

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// As Keras chooses by the shape of the output: BinaryAccuracy with its threshold for one output, else the accuracy of
-/// the class.
+/// As Keras chooses by the last axis of the output: BinaryAccuracy with its threshold for one output, else the accuracy
+/// of the class.
 struct AccuracyRule {
   static constexpr std::size_t max_sums = 1;
   static constexpr float threshold = 0.5F;
@@ -76,7 +76,7 @@ struct MetricTraits<metrics::BinaryAccuracy> : MeanOverExamples {
   static constexpr std::string_view name = "binary_accuracy";
   static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::dense;
-  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_per_vector = false;
   static constexpr bool is_upward = true;
 
   static void fields(auto& visit, auto& metric) { visit.optional("threshold", metric.threshold, any_number); }
@@ -88,7 +88,7 @@ struct MetricTraits<metrics::BinaryAccuracy> : MeanOverExamples {
 
 /// The traits that the accuracies of classes share.
 struct ClassAccuracyTraits : MeanOverExamples {
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
   static constexpr bool is_upward = true;
 
   static void fields(auto& /*visit*/, auto& /*metric*/) {}
@@ -119,7 +119,7 @@ struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
   static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 1> aliases{"acc"};
   static constexpr MetricTargets targets = MetricTargets::any;
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
   static constexpr bool is_upward = true;
 
   static void fields(auto& /*visit*/, auto& /*metric*/) {}
@@ -129,7 +129,7 @@ struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
 
 /// What the metrics among the k largest outputs have in common.
 struct TopKTraits : MeanOverExamples {
-  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_per_vector = true;
   static constexpr bool is_upward = true;
 
   static void fields(auto& visit, auto& metric) { visit.optional("k", metric.k, at_least_one); }

@@ -64,7 +64,7 @@ struct ConfusionTraits {
   static constexpr bool is_function = false;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
-  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_per_vector = false;
   static constexpr bool is_upward = true;
   static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
 };
@@ -97,6 +97,60 @@ template <>
 struct MetricTraits<metrics::Recall> : RatioTraits<true> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
+};
+
+/// The sum: the outputs that are predicted and true so.
+struct CountRule {
+  static constexpr std::size_t max_sums = 1;
+
+  float threshold;
+  bool predicted;
+  bool positive;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    for (Index k = 0; k < count; ++k) {
+      if ((output[k] > threshold) == predicted && (target(k) != 0.0F) == positive) sums[0] += weight;
+    }
+  }
+};
+
+template <bool predicted, bool positive>
+struct CountTraits : ConfusionTraits {
+  static constexpr bool is_upward = predicted == positive;
+
+  static void fields(auto& visit, auto& metric) { visit.optional("thresholds", metric.thresholds, zero_to_one); }
+
+  static CountRule rule(const auto& metric) {
+    return {.threshold = static_cast<float>(metric.thresholds), .predicted = predicted, .positive = positive};
+  }
+  static std::size_t num_sums(const auto& /*metric*/) { return 1; }
+  static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) { return sums[0]; }
+};
+
+template <>
+struct MetricTraits<metrics::TruePositives> : CountTraits<true, true> {
+  static constexpr std::string_view class_name = "TruePositives";
+  static constexpr std::string_view name = "true_positives";
+};
+
+template <>
+struct MetricTraits<metrics::TrueNegatives> : CountTraits<false, false> {
+  static constexpr std::string_view class_name = "TrueNegatives";
+  static constexpr std::string_view name = "true_negatives";
+};
+
+template <>
+struct MetricTraits<metrics::FalsePositives> : CountTraits<true, false> {
+  static constexpr std::string_view class_name = "FalsePositives";
+  static constexpr std::string_view name = "false_positives";
+};
+
+template <>
+struct MetricTraits<metrics::FalseNegatives> : CountTraits<false, true> {
+  static constexpr std::string_view class_name = "FalseNegatives";
+  static constexpr std::string_view name = "false_negatives";
 };
 
 /// Sums: a histogram of the positives' outputs, then one of the negatives'. Bucket b counts the outputs that are above
@@ -174,8 +228,10 @@ struct ScoreRule {
 
 /// The traits of F1Score and FBetaScore.
 struct ScoreTraits : ConfusionTraits {
-  static constexpr bool needs_class_vector = true;
-  static constexpr bool is_class_in_files = true;  // Keras' default gives a score for each class
+  static constexpr bool is_per_vector = true;
+  static constexpr bool needs_one_vector = true;
+  static constexpr bool needs_options = true;  // Keras' default gives a score for each class
+  static constexpr bool is_class_in_files = true;
 
   static void fields(auto& visit, auto& score) {
     visit.required("average", score.average);

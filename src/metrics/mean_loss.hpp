@@ -44,7 +44,7 @@ struct MeanLossMetricTraits : MeanOverExamples {
   static constexpr const auto& aliases = LossTraits<Loss>::aliases;
   static constexpr MetricTargets targets =
       LossTraits<Loss>::takes_classes ? MetricTargets::classes : MetricTargets::dense;
-  static constexpr bool needs_class_vector = LossTraits<Loss>::needs_class_vector;
+  static constexpr bool is_per_vector = LossTraits<Loss>::is_per_vector;
   static constexpr bool is_upward = false;
 
   static void fields(auto& visit, auto& metric) {

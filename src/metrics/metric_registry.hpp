@@ -4,6 +4,7 @@
 
 #include "metrics/accuracy.hpp"
 #include "metrics/confusion.hpp"
+#include "metrics/intersection.hpp"
 #include "metrics/mean_loss.hpp"
 #include "metrics/metric_traits.hpp"
 
@@ -85,6 +86,8 @@ template <typename T>
          std::find(aliases.begin(), aliases.end(), text) != aliases.end();
 }
 
+/// Whether the metric's rule reads one vector at a time, along the output's last axis.
+[[nodiscard]] bool is_per_vector(const Metric& metric) noexcept;
 /// Whether a larger value is a better one.
 [[nodiscard]] bool is_upward(const Metric& metric) noexcept;
 /// Whether a larger value of the metric of this name is a better one; none if there is no such metric.

@@ -24,7 +24,9 @@ enum class MetricTargets { any, classes, dense };
 ///   aliases             Keras' short names, which --metrics takes too
 ///   fields              Keras' keys except name and dtype (see core/fields.hpp)
 ///   targets             the MetricTargets that it is defined for
-///   needs_class_vector  whether the output must be one vector of classes for each example
+///   is_per_vector       whether the rule reads one vector at a time, along the output's last axis; other rules read
+///   all
+///                       outputs of an example
 ///   is_upward           whether a larger value is a better one
 ///   rule                the MetricRule of a metric
 ///   complete            complete(metric, outputs) sets what depends on the model
@@ -33,11 +35,15 @@ enum class MetricTargets { any, classes, dense };
 ///                       either sign or 0
 /// Optional:
 ///   is_class_in_files   Keras does not know the metric by its name
+///   needs_one_vector    the output must be one vector for each example
+///   needs_options       Lockstep does not know the metric without options
+///   counts_whole_numbers  Keras sums it in integers, to which it would cut the weights of examples
 ///
-/// A rule declares `max_sums`, the most sums that a GPU keeps, and is called for one example, as rule(output, count,
-/// target, weight, sums), by both backends: `count` outputs, target(k) of output k, the example's weight (1 unless the
-/// metric is weighted), and the sums to which it adds. Because sums add up, a metric is
-/// the same for any number of ranks and batches. A rule is compiled for targets of both kinds and called for `targets`.
+/// A rule declares `max_sums`, the most sums that a GPU keeps. Both backends call it as rule(output, count, target,
+/// weight, sums): `count` outputs, those of an example or of one of its vectors, target(k) of output k, the example's
+/// weight (1 unless the metric is weighted), and the sums to which it adds. The sums of an example are the mean over
+/// its vectors. Because sums add up, a metric is the same for any number of ranks and batches. A rule is compiled for
+/// targets of both kinds and called for `targets`.
 template <typename Metric>
 struct MetricTraits;
 

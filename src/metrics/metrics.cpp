@@ -50,6 +50,10 @@ void complete(std::vector<Metric>& metrics, std::int64_t outputs) {
   }
 }
 
+bool is_per_vector(const Metric& metric) noexcept {
+  return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::is_per_vector; }, metric);
+}
+
 bool is_upward(const Metric& metric) noexcept {
   return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::is_upward; }, metric);
 }
@@ -67,8 +71,10 @@ std::optional<bool> is_upward_metric(std::string_view name) noexcept {
 void check(const MetricLists& lists, const Loss& loss, std::size_t output_rank) {
   const MetricTargets targets = takes_classes(loss) ? MetricTargets::classes : MetricTargets::dense;
   std::set<std::string> names;
+  std::size_t index = 0;
   visit_metrics(lists, [&](std::string_view given, const Metric& each) {
     const std::string name(given);
+    const bool is_weighted = index++ >= lists.metrics.size();
     if (!names.insert(name).second)
       throw UsageError("the metric " + name + " is given twice; give it once, or give one another name");
     if (name == "loss") throw UsageError("a metric has the name 'loss', like the loss; give it another name");
@@ -85,7 +91,14 @@ void check(const MetricLists& lists, const Loss& loss, std::size_t output_rank) 
                              (wants_classes ? "of the output's shape" : "class indices") +
                              "; choose another metric or another loss");
           }
-          if (Traits::needs_class_vector && output_rank != 1) {
+          constexpr bool counts_whole_numbers = requires { Traits::counts_whole_numbers; };
+          if (counts_whole_numbers && is_weighted) {
+            throw UsageError("the metric " + name +
+                             " cannot be a weighted metric: Keras would cut its weights to whole numbers; give it in "
+                             "metrics");
+          }
+          constexpr bool needs_one_vector = requires { Traits::needs_one_vector; };
+          if (needs_one_vector && output_rank != 1) {
             throw UsageError("the metric " + name +
                              " needs one vector of classes per example; end the model with Flatten() and "
                              "Dense(classes), or choose another metric");

@@ -77,11 +77,13 @@ class TrialData {
     context.data.inputs = inputs_;
     context.data.examples = pool;
     for (const GraphOutput& output : graph.outputs) {
-      const auto elements = static_cast<std::size_t>(graph.tensors[output.tensor].elements());
+      const TensorSpec& tensor = graph.tensors[output.tensor];
+      const auto elements = static_cast<std::size_t>(tensor.elements());
       if (takes_classes(output.loss)) {
-        std::vector<std::int32_t>& classes = classes_.emplace_back(pool);
+        const auto vectors = static_cast<std::size_t>(tensor.height * tensor.width);
+        std::vector<std::int32_t>& classes = classes_.emplace_back(pool * vectors);
         for (std::int32_t& each : classes)
-          each = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(elements)));
+          each = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(tensor.channels)));
         targets_.emplace_back(classes.data());
       } else {
         targets_.emplace_back(dense_.emplace_back(pool * elements).data());
@@ -151,9 +153,8 @@ class Trial {
  private:
   /// What the busiest rank of a host updates of a bucket. Gradients of other ranks come from memory, as in training.
   void update(const Range& bucket) {
-    const bool is_constrained = std::ranges::any_of(constrained_, [&](const Range& range) {
-      return range.begin < bucket.end && bucket.begin < range.end;
-    });  // one rank updates all of it
+    const bool is_constrained =  // one rank updates all of it
+        std::ranges::any_of(constrained_, [&](const Range& range) { return range.overlaps(bucket); });
     const std::size_t shard = (bucket.end - bucket.begin) / (is_constrained ? 1 : ranks_per_host_);
     executable_->update({bucket.begin, bucket.begin + shard, std::span(gradient_sources_).first(sources_)}, optimizer_,
                         1);

@@ -110,16 +110,17 @@ void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, doubl
     const auto found = class_weight.find(static_cast<int>(of_class));
     return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);
   };
+  const Shape& shape = data.target().shape.rank() > 1 ? data.target().shape : architecture_.output_shape();
+  if (shape.rank() > 1) {
+    throw UsageError(fmt::format("class_weight needs one class for each example, but the targets of {} are {}",
+                                 data.source, shape.to_string()));
+  }
   if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.target().values)) {
     for (const std::int32_t of_class : *classes) class_weights_.push_back(weight_of(of_class));
     return;
   }
   const auto& targets = std::get<SharedArray<float>>(data.target().values);
   const std::size_t width = targets.size() / data.size();
-  if (data.target().shape.rank() > 1) {
-    throw UsageError("class_weight needs one class for each example, but the targets of " + data.source + " are " +
-                     data.target().shape.to_string());
-  }
   for (auto row = targets.begin(); row != targets.end(); row += static_cast<std::ptrdiff_t>(width)) {
     const auto end = row + static_cast<std::ptrdiff_t>(width);
     class_weights_.push_back(weight_of(width == 1 ? std::lrint(*row) : std::max_element(row, end) - row));

@@ -5,6 +5,7 @@
 #include "graph/input_numbers.hpp"
 #include "layers/input.hpp"
 #include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/metrics/metrics.hpp>
@@ -171,7 +172,14 @@ void check_target(const Dataset& data, const TargetArray& array, const OutputOpt
                                   "and of whole numbers with y.astype('int64'), or use the loss "
                                   "categorical_crossentropy for vectors"));
   }
-  if (!has_classes && !is_same_but_for_last_one(array.shape, shape)) {
+  if (has_classes && !is_same_but_for_last_one(array.shape, shape_of_classes(shape))) {
+    throw DataError(
+        fmt::format("{} has class indices of shape {}, but the model's outputs have {}; give one index for "
+                    "each vector along the last axis: {}",
+                    source, array.shape.to_string(), shape.to_string(), shape_of_classes(shape).to_string()));
+  }
+  const bool drops_vectors = is_per_vector(output.loss) && shape.rank() > 1 && array.shape != shape;
+  if (!has_classes && (drops_vectors || !is_same_but_for_last_one(array.shape, shape))) {
     throw DataError(
         fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
                     "outputs' shape, or change the model's last layer",
@@ -179,8 +187,10 @@ void check_target(const Dataset& data, const TargetArray& array, const OutputOpt
   }
 }
 
-/// Keras' functions for these metrics do not drop a last axis of 1: each target would meet all outputs.
-bool broadcasts(const Metric& metric) {
+/// Whether Keras' metric would compare other numbers if targets lacked the outputs' last axis, of 1. Some functions
+/// meet each target with all outputs, and those of vectors would take the axis before it for the last one.
+bool needs_last_axis(const Metric& metric, const Shape& output) {
+  if (output.rank() > 1 && is_per_vector(metric) && !std::holds_alternative<metrics::Accuracy>(metric)) return true;
   return std::holds_alternative<metrics::Hinge>(metric) || std::holds_alternative<metrics::SquaredHinge>(metric) ||
          std::holds_alternative<metrics::CategoricalHinge>(metric) ||
          std::holds_alternative<metrics::KLDivergence>(metric) || std::holds_alternative<metrics::Poisson>(metric) ||
@@ -191,16 +201,22 @@ bool broadcasts(const Metric& metric) {
 void check_metrics(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
   if (takes_classes(output.loss) || array.shape.rank() + 1 != shape.rank()) return;
   for (const std::vector<Metric>* list : {&output.metrics, &output.weighted_metrics}) {
-    const auto metric = std::ranges::find_if(*list, broadcasts);
+    const auto metric =
+        std::ranges::find_if(*list, [&shape](const Metric& each) { return needs_last_axis(each, shape); });
     if (metric == list->end()) continue;
-    throw DataError(
-        fmt::format("{} has targets of shape {}, with which Keras' metric {} compares all outputs, of shape {}; give "
-                    "targets of the outputs' shape: y[..., None]",
-                    data.label_of(array), array.shape.to_string(), keras_name(*metric), shape.to_string()));
+    throw DataError(fmt::format(
+        "{} has targets of shape {}, which Keras' metric {} does not compare one by one with the outputs, of "
+        "shape {}; give targets of the outputs' shape: y[..., None]",
+        data.label_of(array), array.shape.to_string(), keras_name(*metric), shape.to_string()));
   }
 }
 
 }  // namespace
+
+Shape shape_of_classes(const Shape& output) {
+  const std::span<const std::int64_t> extents = output.extents().first(output.rank() - 1);
+  return Shape({extents.begin(), extents.end()});
+}
 
 bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
   const auto is_longer = [](std::span<const std::int64_t> longer, std::span<const std::int64_t> shorter) {
@@ -287,7 +303,7 @@ void check_data(const Dataset& data, const Architecture& model, std::span<const 
     check_target(data, array, outputs[i], model.output_shape(i));
     check_metrics(data, array, outputs[i], model.output_shape(i));
     check_weights(data, array, model.output_shape(i));
-    classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).elements();
+    classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).extents().back();
   }
   data.validate(classes);
   check_input_numbers(data, model, input_scale);

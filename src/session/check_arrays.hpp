@@ -15,6 +15,9 @@ namespace lockstep {
 /// Equal shapes, or one has a last axis of 1 more than the other, as Keras allows.
 [[nodiscard]] bool is_same_but_for_last_one(const Shape& a, const Shape& b);
 
+/// The shape of an example's class indices: one for each vector along the last axis of the model's output.
+[[nodiscard]] Shape shape_of_classes(const Shape& output);
+
 /// The array of a model's input: that of its name, or the one at its place if no array has a name. The data has passed
 /// check_example_shapes().
 [[nodiscard]] const InputArray& array_of_input(const Dataset& data, const Architecture& model, std::size_t input);

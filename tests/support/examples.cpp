@@ -81,10 +81,13 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
 
   TargetArray& target = examples.data.targets.emplace_back();
   const auto outputs = static_cast<std::uint32_t>(model.output_shape().elements());
+  const auto last_axis = static_cast<std::uint32_t>(model.output_shape().extents().back());
   if (std::holds_alternative<SparseCategoricalCrossentropy>(loss)) {
-    examples.target_width = 1;
-    std::vector<std::int32_t> classes(count);
-    for (std::int32_t& one : classes) one = static_cast<std::int32_t>(random.below(outputs));
+    examples.target_width = outputs / last_axis;
+    std::vector<std::int32_t> classes(count * examples.target_width);
+    for (std::int32_t& one : classes) one = static_cast<std::int32_t>(random.below(last_axis));
+    const std::span<const std::int64_t> axes = model.output_shape().extents();
+    target.shape = Shape(std::vector<std::int64_t>(axes.begin(), axes.end() - 1));
     examples.targets.assign(classes.begin(), classes.end());
     target.values = std::move(classes);
     return examples;
@@ -95,10 +98,10 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   if (std::holds_alternative<Hinge>(loss) || std::holds_alternative<SquaredHinge>(loss)) {
     for (float& one : targets) one = one < 0 ? 0 : 1;
   } else if (!std::holds_alternative<MeanSquaredError>(loss)) {
-    for (std::size_t row = 0; row < targets.size(); row += outputs) {
+    for (std::size_t row = 0; row < targets.size(); row += last_axis) {
       float sum = 0;
-      for (std::size_t i = row; i < row + outputs; ++i) sum += targets[i] = (targets[i] + 1) / 2;
-      for (std::size_t i = row; i < row + outputs; ++i) targets[i] /= sum;
+      for (std::size_t i = row; i < row + last_axis; ++i) sum += targets[i] = (targets[i] + 1) / 2;
+      for (std::size_t i = row; i < row + last_axis; ++i) targets[i] /= sum;
     }
   }
   examples.targets.assign(targets.begin(), targets.end());

@@ -72,12 +72,15 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
   penalized_.resize(calls_.size());
 }
 
-/// An example counts as correct when its largest output is the target's class (or largest element); if there is one
-/// output, when the target is 1 and the output above 0.5, or the target 0 and the output not.
+/// As Keras, takes the loss of each vector along the last axis, and an example's is their mean. A vector counts as
+/// correct when its largest output is the target's class (or largest element); if it has one output, when the target is
+/// 1 and the output above 0.5, or the target 0 and the output not.
 Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first,
                              Sums& sums) const {
-  const std::size_t classes = at(model_.output_shape().elements());
-  const std::size_t width = at(target_width());
+  const std::size_t classes = at(model_.output_shape().extents().back());
+  const std::size_t vectors = at(model_.output_shape().elements()) / classes;
+  const std::size_t width = at(target_width()) / vectors;
+  const auto share = 1 / static_cast<double>(vectors);
   const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
   const lockstep::Layer& last = model_.layers()[at(model_.calls()[at(model_.outputs().front())].layer)].layer;
   const ActivationFunction activation = activation_of(last).value_or(ActivationFunction::linear);
@@ -86,11 +89,11 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
     const LossValue loss_value = loss_of(loss_, output, target, activation);
-    const double weight = sample_weights_.empty() ? 1 : sample_weights_[first + i];
+    const double weight = share * (sample_weights_.empty() ? 1 : sample_weights_[first + i / vectors]);
     sums.loss_sum += weight * loss_value.loss;
     const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));
     const bool is_binary = static_cast<double>(target[0]) == (output[0] > 0.5 ? 1 : 0);
-    sums.correct += (output.size() == 1 ? is_binary : is_class) ? 1 : 0;
+    sums.correct += (output.size() == 1 ? is_binary : is_class) ? share : 0;
     for (const double derivative : loss_value.gradient) gradients.push_back(weight * derivative);
   }
   return gradients;
@@ -125,7 +128,9 @@ std::vector<Values> ReferenceModel::penalized_gradients() const {
 }
 
 std::int64_t ReferenceModel::target_width() const {
-  return std::holds_alternative<SparseCategoricalCrossentropy>(loss_) ? 1 : model_.output_shape().elements();
+  const Shape& output = model_.output_shape();
+  const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
+  return sparse ? output.elements() / output.extents().back() : output.elements();
 }
 
 std::pair<std::size_t, std::size_t> ReferenceModel::parameters_of(int layer) const {

@@ -21,7 +21,7 @@ namespace lockstep::reference {
 /// Sums over the examples of a batch.
 struct Sums {
   double loss_sum = 0;
-  std::int64_t correct = 0;
+  double correct = 0;  ///< of an example with several vectors: the share of them
 };
 
 class ReferenceModel {
@@ -32,8 +32,8 @@ class ReferenceModel {
   /// The model's outputs in inference for n examples, [n, outputs] in Keras' order.
   Values predict(std::span<const double> inputs, std::int64_t n);
 
-  /// Sums of losses and correct predictions in inference. Targets are n class indices for
-  /// SparseCategoricalCrossentropy, otherwise [n, outputs].
+  /// Sums of losses and correct predictions in inference. Targets are [n, vectors] class indices for
+  /// SparseCategoricalCrossentropy, otherwise [n, outputs]. A vector has the outputs along the last axis.
   Sums evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n);
 
   /// One step on n examples, each with all inputs in the model's order. They are the first n of a global batch. The

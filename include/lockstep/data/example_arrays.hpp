@@ -27,8 +27,8 @@ struct InputArray {
 
 /// What one output of the model is compared with, row-major.
 struct TargetArray {
-  Shape shape;              ///< of one target; {} for a class index
-  TargetValues values;      ///< class indices, or examples x shape
+  Shape shape;              ///< of one target; {} for one class index, {height, width} for one of each pixel
+  TargetValues values;      ///< examples x shape
   std::string name = {};    ///< the output layer's; empty: arrays have the order of the model's outputs
   std::string source = {};  ///< the origin of this array, for messages; empty: that of the dataset
 };
@@ -37,8 +37,9 @@ struct TargetArray {
   return std::holds_alternative<SharedArray<std::uint8_t>>(array.values);
 }
 
-/// Throws DataError, which names `source`, unless all class indices are in [0, classes).
-void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source);
+/// Throws DataError, which names `source`, unless all class indices are in [0, classes). `shape`: of one target.
+void require_class_indices(const SharedArray<std::int32_t>& indices, const Shape& shape, std::int64_t classes,
+                           const std::string& source);
 
 /// Throws DataError, which names `what` ("the input", "the target") and `source`, for a NaN or infinite value. `shape`:
 /// of one example.

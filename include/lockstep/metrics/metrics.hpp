@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -165,6 +166,34 @@ struct Recall {
   friend bool operator==(const Recall&, const Recall&) = default;
 };
 
+/// How many outputs are above the threshold where the target is not 0.
+struct TruePositives {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
+  friend bool operator==(const TruePositives&, const TruePositives&) = default;
+};
+
+/// How many outputs are not above the threshold where the target is 0.
+struct TrueNegatives {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
+  friend bool operator==(const TrueNegatives&, const TrueNegatives&) = default;
+};
+
+/// How many outputs are above the threshold where the target is 0.
+struct FalsePositives {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
+  friend bool operator==(const FalsePositives&, const FalsePositives&) = default;
+};
+
+/// How many outputs are not above the threshold where the target is not 0.
+struct FalseNegatives {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
+  friend bool operator==(const FalseNegatives&, const FalseNegatives&) = default;
+};
+
 /// What AUC is the area under: true positive rate over false positive rate, or precision over recall.
 enum class Curve : std::uint8_t { ROC, PR };
 /// How AUC integrates between two thresholds: by interpolation, or with the larger or the smaller of the two heights.
@@ -203,6 +232,46 @@ struct FBetaScore {
   friend bool operator==(const FBetaScore&, const FBetaScore&) = default;
 };
 
+/// The mean over `num_classes` classes of intersection over union: of a class, the examples (or pixels) that are of it
+/// and whose largest output is its, over those that are one or the other. Targets are class indices. Classes that do
+/// not occur do not count. Keras' option sparse_y_pred is false.
+struct MeanIoU {
+  int num_classes = 0;  ///< required
+  std::string name = {};
+  friend bool operator==(const MeanIoU&, const MeanIoU&) = default;
+};
+
+/// The same where targets are one-hot vectors.
+struct OneHotMeanIoU {
+  int num_classes = 0;  ///< required
+  std::string name = {};
+  friend bool operator==(const OneHotMeanIoU&, const OneHotMeanIoU&) = default;
+};
+
+/// The same mean over some of the classes. Targets are class indices.
+struct IoU {
+  int num_classes = 0;                     ///< required
+  std::vector<int> target_class_ids = {};  ///< required
+  std::string name = {};
+  friend bool operator==(const IoU&, const IoU&) = default;
+};
+
+/// The same where targets are one-hot vectors.
+struct OneHotIoU {
+  int num_classes = 0;                     ///< required
+  std::vector<int> target_class_ids = {};  ///< required
+  std::string name = {};
+  friend bool operator==(const OneHotIoU&, const OneHotIoU&) = default;
+};
+
+/// The same of outputs that are each of class 1 if they reach the threshold, and of class 0 otherwise.
+struct BinaryIoU {
+  std::vector<int> target_class_ids = {0, 1};
+  double threshold = 0.5;
+  std::string name = {};
+  friend bool operator==(const BinaryIoU&, const BinaryIoU&) = default;
+};
+
 }  // namespace metrics
 
 using MetricVariant = std::variant<
@@ -212,7 +281,9 @@ using MetricVariant = std::variant<
     metrics::MeanSquaredLogarithmicError, metrics::LogCoshError, metrics::CosineSimilarity, metrics::KLDivergence,
     metrics::Poisson, metrics::BinaryCrossentropy, metrics::CategoricalCrossentropy,
     metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge, metrics::CategoricalHinge,
-    metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score, metrics::FBetaScore>;
+    metrics::Precision, metrics::Recall, metrics::TruePositives, metrics::TrueNegatives, metrics::FalsePositives,
+    metrics::FalseNegatives, metrics::AUC, metrics::F1Score, metrics::FBetaScore, metrics::MeanIoU,
+    metrics::OneHotMeanIoU, metrics::IoU, metrics::OneHotIoU, metrics::BinaryIoU>;
 
 /// One of the metrics: a std::variant for std::visit and std::get. Its special members are not inline, as Layer's.
 struct Metric : MetricVariant {

@@ -19,17 +19,37 @@ namespace lockstep {
 
 namespace {
 
-/// The target of one of this rank's examples, for an output of `count` elements. `targets`: of all examples.
-template <bool takes_classes>
-auto target_of(const StepContext& context, const TargetPointer& targets, std::size_t local_example,
-               std::int64_t count) {
-  const auto example = static_cast<std::int64_t>(context.examples[local_example]);
-  if constexpr (takes_classes) {
-    return ClassTarget<std::int64_t>{std::get<const std::int32_t*>(targets)[example]};
-  } else {
-    return DenseTarget<std::int64_t>{std::get<const float*>(targets) + example * count};
+/// What a rule reads of an example: `count` outputs at a time.
+class Vectors {
+ public:
+  Vectors(const KernelScope& scope, bool is_per_vector)
+      : elements_(scope.input().elements()), count_(is_per_vector ? scope.input().channels : elements_) {}
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] std::int64_t per_example() const { return elements_ / count_; }
+
+  /// Calls visit(begin, target) for each vector of one of this rank's examples; the vector's outputs begin at `begin`.
+  /// `targets`: of all examples.
+  template <bool takes_classes>
+  void for_each(const StepContext& context, const TargetPointer& targets, std::size_t local_example,
+                const auto& visit) const {
+    const auto example = static_cast<std::int64_t>(context.examples[local_example]);
+    for (std::int64_t vector = 0; vector < per_example(); ++vector) {
+      const std::int64_t begin = static_cast<std::int64_t>(local_example) * elements_ + vector * count_;
+      if constexpr (takes_classes) {
+        const std::int32_t* const classes = std::get<const std::int32_t*>(targets);
+        visit(begin, ClassTarget<std::int64_t>{classes[example * per_example() + vector]});
+      } else {
+        const float* const values = std::get<const float*>(targets);
+        visit(begin, DenseTarget<std::int64_t>{values + example * elements_ + vector * count_});
+      }
+    }
   }
-}
+
+ private:
+  std::int64_t elements_;
+  std::int64_t count_;
+};
 
 /// Stores the derivatives of one example's loss, multiplied by `scale`.
 struct ScaledGradient {
@@ -48,33 +68,37 @@ const GraphOutput& model_output_of(const KernelScope& scope) {
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:
-  MetricKernel(const KernelScope& scope, const Rule& rule, std::size_t num_sums, bool is_weighted, float* sums)
+  MetricKernel(const KernelScope& scope, const Rule& rule, const Metric& metric, bool is_weighted, float* sums)
       : rule_(rule),
         is_weighted_(is_weighted),
-        added_(num_sums + (is_weighted ? 1 : 0)),
-        count_(scope.input().elements()),
+        added_(num_sums(metric)),
+        vectors_(scope, is_per_vector(metric)),
         model_output_(scope.operation.model_output),
         outputs_(scope.value<float>(scope.operation.input)),
         sums_(sums) {}
 
   void run(const StepContext& context) override {
     std::ranges::fill(added_, 0.0);
+    double weights = 0;
     const Range counted = context.counted_examples();
     const TargetPointer targets = context.data.target(model_output_);
     for (std::size_t r = counted.begin; r < counted.end; ++r) {
-      const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
       const float weight = is_weighted_ ? context.weight_of(r) : 1.0F;
-      rule_(output, count_, target_of<takes_classes>(context, targets, r, count_), weight, added_.data());
-      if (is_weighted_) added_.back() += weight;
+      weights += weight;
+      vectors_.for_each<takes_classes>(context, targets, r, [&](std::int64_t begin, const auto& target) {
+        rule_(outputs_ + begin, vectors_.count(), target, weight, added_.data());
+      });
     }
-    std::ranges::transform(added_, sums_, [](double sum) { return static_cast<float>(sum); });
+    const auto per_example = static_cast<double>(vectors_.per_example());
+    std::ranges::transform(added_, sums_, [=](double sum) { return static_cast<float>(sum / per_example); });
+    if (is_weighted_) sums_[added_.size()] = static_cast<float>(weights);
   }
 
  private:
   Rule rule_;
   bool is_weighted_;
   std::vector<double> added_;
-  std::int64_t count_;
+  Vectors vectors_;
   std::size_t model_output_;
   const float* outputs_;
   float* sums_;
@@ -88,7 +112,7 @@ class LossKernel final : public Kernel {
         reduction_(reduction_of(model_output_of(scope).loss)),
         loss_weight_(model_output_of(scope).loss_weight),
         model_output_(scope.operation.model_output),
-        count_(scope.input().elements()),
+        vectors_(scope, is_per_vector(model_output_of(scope).loss)),
         differentiated_(scope.operation.operands.front()),
         outputs_(scope.value<float>(differentiated_.tensor)),
         gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
@@ -104,12 +128,11 @@ class LossKernel final : public Kernel {
     if (scope.graph.outputs.size() > 1) own_loss_ = sums++;
     for (const bool is_weighted : {false, true}) {
       for (const Metric& metric : is_weighted ? of.weighted_metrics : of.metrics) {
-        const std::size_t count = num_sums(metric);
         with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
           metrics_.push_back(
-              std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, count, is_weighted, sums));
+              std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric, is_weighted, sums));
         });
-        sums += count + (is_weighted ? 1 : 0);
+        sums += num_sums(metric) + (is_weighted ? 1 : 0);
       }
     }
   }
@@ -117,24 +140,26 @@ class LossKernel final : public Kernel {
   void run(const StepContext& context) override {
     double loss = 0;
     const Range counted = context.counted_examples();
-    const auto num_examples = static_cast<std::int64_t>(context.examples.size());
+    const std::size_t num_examples = context.examples.size();
     const LossScale scale = loss_scale(reduction_, context);
     const TargetPointer targets = context.data.target(model_output_);
-    for (std::int64_t r = 0; r < num_examples; ++r) {
-      const float* output = outputs_ + r * count_;
-      const auto local_example = static_cast<std::size_t>(r);
-      const float weight = context.weight_of(local_example);
-      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
-                                    static_cast<float>(scale.gradient * loss_weight_) * weight};
-      const bool is_counted = local_example >= counted.begin && local_example < counted.end;
-      loss += (is_counted ? static_cast<double>(weight) : 0) *
-              rule_(output, count_, target_of<takes_classes>(context, targets, local_example, count_), gradient);
+    float* const gradients = context.training ? gradient_ : nullptr;
+    const auto per_example = static_cast<double>(vectors_.per_example());
+    for (std::size_t r = 0; r < num_examples; ++r) {
+      const float weight = context.weight_of(r);
+      const float gradient_scale = static_cast<float>(scale.gradient * loss_weight_ / per_example) * weight;
+      double of_example = 0;
+      vectors_.for_each<takes_classes>(context, targets, r, [&](std::int64_t begin, const auto& target) {
+        const ScaledGradient gradient{gradients == nullptr ? nullptr : gradients + begin, gradient_scale};
+        of_example += rule_(outputs_ + begin, vectors_.count(), target, gradient);
+      });
+      const bool is_counted = r >= counted.begin && r < counted.end;
+      loss += (is_counted ? static_cast<double>(weight) : 0) * of_example / per_example;
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
-    if (context.training && gradient_ != nullptr) {
-      apply_derivative(differentiated_.activation, outputs_, gradient_,
-                       static_cast<std::size_t>(num_examples * count_));
-    }
+    if (gradients != nullptr)
+      apply_derivative(differentiated_.activation, outputs_, gradients,
+                       num_examples * static_cast<std::size_t>(vectors_.count() * vectors_.per_example()));
     if (own_loss_ != nullptr) *own_loss_ = static_cast<float>(loss * scale.loss);
     const double weighted_loss = loss_weight_ * loss * scale.loss;
     if (model_output_ > 0) {  // the first output's loss has written what is not an output's
@@ -173,7 +198,7 @@ class LossKernel final : public Kernel {
   Reduction reduction_;
   double loss_weight_;
   std::size_t model_output_;
-  std::int64_t count_;
+  Vectors vectors_;
   Operand differentiated_;
   const float* outputs_;  ///< the differentiated tensor
   float* gradient_;

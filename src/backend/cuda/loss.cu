@@ -6,6 +6,7 @@
 #include "backend/cuda/term_sum.cuh"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,10 +38,15 @@ __global__ void run_metric(const __grid_constant__ ExampleMetric example_metric,
     weights += example_metric.weight(example);
   }
   for (std::size_t i = 0; i < num_sums + (example_metric.is_weighted ? 1 : 0); ++i) {
-    const double sum = sum_over_block(i < num_sums ? sums[i] : weights);
+    const double sum = sum_over_block(i < num_sums ? sums[i] / example_metric.vectors.per_example : weights);
     if (threadIdx.x == 0) written[i] = static_cast<float>(sum);
     __syncthreads();
   }
+}
+
+Vectors vectors_of(const KernelScope& scope, bool is_per_vector) {
+  const std::int64_t count = is_per_vector ? scope.input().channels : scope.input().elements();
+  return {.count = static_cast<Index>(count), .per_example = static_cast<Index>(scope.input().elements() / count)};
 }
 
 /// Writes the sums of one metric and, if it is weighted, the sum of the examples' weights after them.
@@ -55,7 +61,7 @@ class MetricKernel final : public Kernel {
         example_metric_{.arguments = scope.arguments,
                         .rule = rule,
                         .outputs = scope.value<float>(scope.operation.input),
-                        .count = static_cast<Index>(scope.input().elements()),
+                        .vectors = vectors_of(scope, is_per_vector(metric)),
                         .is_weighted = is_weighted} {
     if (num_sums_ <= Rule::max_sums) return;
     throw UsageError("the metric " + std::string(keras_name(metric)) + " with " + std::to_string(num_sums_) +
@@ -88,15 +94,15 @@ class LossKernel final : public Kernel {
                       .rule = rule,
                       .outputs = scope.value<float>(differentiated(scope).tensor),
                       .gradients = nullptr,
-                      .count = static_cast<Index>(scope.input().elements()),
+                      .vectors = vectors_of(scope, is_per_vector(scope.graph.outputs.front().loss)),
                       .function = differentiated(scope).activation} {
     const GraphOutput& output = scope.graph.outputs.front();
     float* sums = written_ + output.first_sum;
     for (const bool is_weighted : {false, true}) {
       for (const Metric& metric : is_weighted ? output.weighted_metrics : output.metrics) {
         with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
-          metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric,
-                                                                                       is_weighted, sums));
+          metrics_.push_back(
+              std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric, is_weighted, sums));
         });
         sums += num_sums(metric) + (is_weighted ? 1 : 0);
       }

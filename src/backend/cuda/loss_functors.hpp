@@ -12,16 +12,26 @@
 
 namespace lockstep::cuda {
 
-/// The target of one of this rank's examples, for a model of `count` outputs.
-template <bool takes_classes>
-[[nodiscard]] LOCKSTEP_HOST_DEVICE auto target_of(const StepArguments& arguments, Index local_example, Index count) {
-  const std::size_t example = arguments.examples[local_example];
-  if constexpr (takes_classes) {
-    return ClassTarget<Index>{static_cast<Index>(static_cast<const std::int32_t*>(arguments.targets)[example])};
-  } else {
-    return DenseTarget<Index>{static_cast<const float*>(arguments.targets) + example * count};
+/// What a rule reads of an example: `count` outputs at a time.
+struct Vectors {
+  Index count;
+  Index per_example;
+
+  /// Where the outputs of a vector of one of this rank's examples begin.
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE std::size_t begin(Index local_example, Index vector) const {
+    return (static_cast<std::size_t>(local_example) * per_example + vector) * count;
   }
-}
+  template <bool takes_classes>
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE auto target(const StepArguments& arguments, Index local_example,
+                                                 Index vector) const {
+    const std::size_t at = static_cast<std::size_t>(arguments.examples[local_example]) * per_example + vector;
+    if constexpr (takes_classes) {
+      return ClassTarget<Index>{static_cast<Index>(static_cast<const std::int32_t*>(arguments.targets)[at])};
+    } else {
+      return DenseTarget<Index>{static_cast<const float*>(arguments.targets) + at * count};
+    }
+  }
+};
 
 [[nodiscard]] LOCKSTEP_HOST_DEVICE inline float weight_of(const StepArguments& arguments, Index local_example) {
   return arguments.sample_weights == nullptr ? 1.0F : arguments.sample_weights[local_example];
@@ -45,17 +55,22 @@ struct ExampleLoss {
   const StepArguments* arguments;
   Rule rule;
   const float* outputs;
-  float* gradients;             ///< null if no gradients are needed
-  Index count;                  ///< outputs per example
+  float* gradients;  ///< null if no gradients are needed
+  Vectors vectors;
   ActivationFunction function;  ///< the activation that produced the outputs
 
   LOCKSTEP_HOST_DEVICE float operator()(Index local_example) const {
-    const std::size_t begin = static_cast<std::size_t>(local_example) * count;
-    const float* output = outputs + begin;
     const float weight = weight_of(*arguments, local_example);
-    const LossGradient gradient{gradients == nullptr ? nullptr : gradients + begin, output, function,
-                                arguments->gradient_scale * weight};
-    return weight * rule(output, count, target_of<takes_classes>(*arguments, local_example, count), gradient);
+    const auto per_example = static_cast<float>(vectors.per_example);
+    float loss = 0;
+    for (Index vector = 0; vector < vectors.per_example; ++vector) {
+      const std::size_t begin = vectors.begin(local_example, vector);
+      const float* output = outputs + begin;
+      const LossGradient gradient{gradients == nullptr ? nullptr : gradients + begin, output, function,
+                                  arguments->gradient_scale / per_example * weight};
+      loss += rule(output, vectors.count, vectors.target<takes_classes>(*arguments, local_example, vector), gradient);
+    }
+    return weight * loss / per_example;
   }
 };
 
@@ -66,15 +81,17 @@ struct ExampleMetric {
   const StepArguments* arguments;
   Rule rule;
   const float* outputs;
-  Index count;  ///< outputs per example
+  Vectors vectors;
   bool is_weighted;
 
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float weight(Index local_example) const {
     return is_weighted ? weight_of(*arguments, local_example) : 1.0F;
   }
   LOCKSTEP_HOST_DEVICE void operator()(Index local_example, double* sums) const {
-    const float* output = outputs + static_cast<std::size_t>(local_example) * count;
-    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), weight(local_example), sums);
+    for (Index vector = 0; vector < vectors.per_example; ++vector) {
+      rule(outputs + vectors.begin(local_example, vector), vectors.count,
+           vectors.target<takes_classes>(*arguments, local_example, vector), weight(local_example), sums);
+    }
   }
 };
 

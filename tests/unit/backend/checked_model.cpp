@@ -11,6 +11,7 @@
 #include "core/environment.hpp"
 #include "core/random.hpp"
 #include "graph/lower.hpp"
+#include "losses/loss_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "support/catch.hpp"
 
@@ -70,7 +71,8 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
       examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
       reference_(model, options.loss, options.optimizer, options.seed),
       backend_(make_backend_under_test(options.threads, true, options.layout, options.convolutions)) {
-  const std::vector<Metric> metrics(model.output_shape().rank() == 1 ? 1 : 0, accuracy);
+  const bool has_classes = model.output_shape().rank() == 1 || is_per_vector(options.loss);
+  const std::vector<Metric> metrics(has_classes ? 1 : 0, accuracy);
   Graph graph =
       lower(model, options.loss, options.mixed_bfloat16 ? Precision::mixed_bfloat16 : Precision::float32, {}, metrics);
   backend_->lay_out(graph, options.capacity);

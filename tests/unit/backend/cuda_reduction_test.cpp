@@ -87,9 +87,10 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
         return loss;
       };
       std::vector<float> gradients(outputs.size());
-      const ExampleLoss<sparse, Rule> example_loss{&arguments,       rule,  outputs.data(),
-                                                   gradients.data(), count, ActivationFunction::linear};
-      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), count, false};
+      constexpr Vectors one_vector{.count = count, .per_example = 1};
+      const ExampleLoss<sparse, Rule> example_loss{&arguments,       rule,       outputs.data(),
+                                                   gradients.data(), one_vector, ActivationFunction::linear};
+      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), one_vector, false};
       const std::vector<double> z(outputs.begin(), outputs.end());
       std::vector<double> expected(outputs.size());
       for (std::size_t r = 0; r < rows; ++r) {
@@ -114,6 +115,28 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
       CHECK(error_of(gradients, expected) < 1e-5);
     });
   }
+}
+
+TEST_CASE("CUDA: the loss of an example is the mean over its vectors") {
+  constexpr Vectors pairs{.count = 3, .per_example = 2};
+  const std::vector<float> outputs{0.2F, 0.3F, 0.5F, 0.6F, 0.3F, 0.1F, 0.1F, 0.1F, 0.8F, 0.4F, 0.5F, 0.1F};
+  const std::vector<std::int32_t> classes{2, 1, 0, 0};
+  const std::vector<std::uint32_t> examples{1, 0};  // the rows of `outputs` stand for these
+  const StepArguments arguments{.targets = classes.data(), .examples = examples.data(), .gradient_scale = 0.5F};
+  const auto rule = LossTraits<SparseCategoricalCrossentropy>::rule({});
+  std::vector<float> gradients(outputs.size());
+  const ExampleLoss<true, CrossentropyRule> loss{&arguments,       rule,  outputs.data(),
+                                                 gradients.data(), pairs, ActivationFunction::linear};
+  const ExampleMetric<true, AccuracyRule> accuracy{&arguments, {}, outputs.data(), pairs, false};
+  CHECK(loss(0) == Approx(-(std::log(0.2) + std::log(0.6)) / 2));
+  CHECK(loss(1) == Approx(-(std::log(0.8) + std::log(0.5)) / 2));
+  CHECK(gradients[9] == Approx(0.5 / 2));
+  CHECK(gradients[10] == Approx(0.5 / 2 * (1 - 1 / 0.5)));
+  double correct = 0;
+  accuracy(0, &correct);
+  CHECK(correct == 1);
+  accuracy(1, &correct);
+  CHECK(correct == 3);
 }
 
 TEST_CASE("CUDA: BatchNormalization matches double precision") {

@@ -7,6 +7,7 @@
 #include "support/messages.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/convolution.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <string>
@@ -52,12 +53,18 @@ Sequential model_for(const Loss& loss) {
                     Dense(4, {.activation = takes_logits(loss) ? linear : sigmoid})};
 }
 
-void check_loss(const Loss& loss, const CheckedModelOptions& options) {
+/// The same with a vector of outputs for each pixel.
+Sequential pixel_model_for(const Loss& loss, int outputs) {
+  return Sequential{Input({3, 2, 4}), Conv2D(16, 3, {.padding = Padding::same, .activation = activations::tanh}),
+                    Conv2D(outputs, 1, {.activation = takes_logits(loss) ? linear : sigmoid})};
+}
+
+void check_loss(const Sequential& architecture, const Loss& loss, const CheckedModelOptions& options) {
   INFO(keras_name(loss) << (takes_logits(loss) ? " from logits" : "") << ", " << keras_name(reduction_of(loss))
                         << (options.weighted ? ", weighted" : ""));
   CheckedModelOptions its = options;
   its.loss = loss;
-  CheckedModel model(model_for(loss), its);
+  CheckedModel model(architecture, its);
   model.train({8});
   model.train({3});
   model.infer(5);
@@ -67,11 +74,21 @@ void check_loss(const Loss& loss, const CheckedModelOptions& options) {
 
 TEST_CASE("every loss matches the reference") {
   for (Loss loss : all_losses()) {
-    check_loss(loss, {});
+    check_loss(model_for(loss), loss, {});
     for (const Reduction reduction :
          {Reduction::sum_over_batch_size, Reduction::sum, Reduction::mean_with_sample_weight}) {
       std::visit([&](auto& any) { any.reduction = reduction; }, loss);
-      check_loss(loss, {.optimizer = SGD({.learning_rate = 0.01}), .weighted = true});
+      check_loss(model_for(loss), loss, {.optimizer = SGD({.learning_rate = 0.01}), .weighted = true});
+    }
+  }
+}
+
+TEST_CASE("every loss of several vectors per example matches the reference") {
+  for (const Loss& loss : all_losses()) {
+    for (const int outputs : {4, 16}) {  // of 16, blocked layouts are possible
+      check_loss(pixel_model_for(loss, outputs), loss, {});
+      check_loss(pixel_model_for(loss, outputs), loss,
+                 {.optimizer = SGD({.learning_rate = 0.01}), .weighted = true, .layout = Layout::nChw16c});
     }
   }
 }

@@ -152,6 +152,54 @@ TEST_CASE("precision, recall and F1 count true and false positives") {
         value_of(metrics::F1Score({.average = Average::macro}), outputs, targets));
 }
 
+TEST_CASE("true and false positives and negatives are counted, not averaged") {
+  const Outputs outputs{{0.9F, 0.6F, 0.2F}, {0.7F, 0.1F, 0.8F}};
+  const Outputs targets{{1, 0, 1}, {1, 0, 1}};
+  CHECK(value_of(metrics::TruePositives(), outputs, targets) == 3);
+  CHECK(value_of(metrics::TrueNegatives(), outputs, targets) == 1);
+  CHECK(value_of(metrics::FalsePositives(), outputs, targets) == 1);
+  CHECK(value_of(metrics::FalseNegatives(), outputs, targets) == 1);
+  CHECK(value_of(metrics::TruePositives({.thresholds = 0.75}), outputs, targets) == 2);
+  CHECK(value_of(metrics::FalseNegatives(), outputs, targets, {2, 5}) == 2);
+  CHECK(is_upward(metrics::TrueNegatives()));
+  CHECK_FALSE(is_upward(metrics::FalseNegatives()));
+}
+
+TEST_CASE("intersection over union is the mean over the classes that occur") {
+  const Outputs outputs{{3, 1, 0, 0}, {0, 1, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};  // predicted: 0, 1, 1, 2
+  const std::vector<int> classes{0, 0, 1, 2};
+  CHECK(value_of(metrics::MeanIoU({.num_classes = 4}), outputs, classes) == Approx((0.5 + 0.5 + 1) / 3));
+  CHECK(value_of(metrics::MeanIoU({.num_classes = 2}), outputs, classes) == Approx(0.5));  // without class 2
+  CHECK(value_of(metrics::IoU({.num_classes = 4, .target_class_ids = {1, 2}}), outputs, classes) == Approx(0.75));
+  CHECK(value_of(metrics::IoU({.num_classes = 4, .target_class_ids = {3}}), outputs, classes) == 0);
+  const Outputs one_hot{{1, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}};
+  CHECK(value_of(metrics::OneHotMeanIoU({.num_classes = 4}), outputs, one_hot) == Approx(2.0 / 3));
+  CHECK(value_of(metrics::OneHotIoU({.num_classes = 4, .target_class_ids = {2}}), outputs, one_hot) == Approx(1));
+  const Outputs shares{{0.5F}, {0.4F}, {0.9F}, {0.1F}};  // 1, 0, 1, 0
+  const Outputs bits{{1}, {0}, {0}, {0}};
+  CHECK(value_of(metrics::BinaryIoU(), shares, bits) == Approx((2.0 / 3 + 0.5) / 2));
+  CHECK(value_of(metrics::BinaryIoU({.target_class_ids = {1}, .threshold = 0.6}), shares, bits) == 0);
+}
+
+TEST_CASE("wrong classes of intersection over union are refused") {
+  const auto refusal = [](const Metric& metric) {
+    return message_of<UsageError>([&] {
+      std::vector<Metric> list{metric};
+      complete(list, 3);
+      check({list}, SparseCategoricalCrossentropy(), 1);
+    });
+  };
+  require_words(refusal(metrics::MeanIoU()), {"mean_io_u's num_classes is 0", "between 1 and"});
+  require_words(refusal(metrics::IoU({.num_classes = 3})), {"io_u's target_class_ids are empty"});
+  require_words(refusal(metrics::IoU({.num_classes = 3, .target_class_ids = {0, 3}})),
+                {"io_u has the target class 3, but its classes are 0 to 2"});
+  const std::vector<Metric> weighted{metrics::MeanIoU({.num_classes = 3})};
+  require_words(message_of<UsageError>([&] {
+                  check({{}, weighted}, SparseCategoricalCrossentropy(), 1);
+                }),
+                {"mean_io_u cannot be a weighted metric"});
+}
+
 TEST_CASE("AUC is the area under ROC or precision over recall") {
   const Outputs outputs{{0.1F}, {0.4F}, {0.35F}, {0.8F}};
   const Outputs targets{{0}, {0}, {1}, {1}};  // of four pairs of a positive and a negative, three are ordered
@@ -206,18 +254,16 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
   };
   CHECK_NOTHROW(check_all({accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 1));
   CHECK_NOTHROW(check_all({accuracy, metrics::TopKCategoricalAccuracy(), metrics::MeanAbsoluteError()}, dense, 1));
-  CHECK_NOTHROW(check_all({metrics::RootMeanSquaredError()}, dense, 3));
+  CHECK_NOTHROW(check_all({metrics::RootMeanSquaredError(), accuracy, metrics::TopKCategoricalAccuracy()}, dense, 3));
+  CHECK_NOTHROW(check_all({accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 3));
   CHECK(refusal({metrics::MeanAbsoluteError()}, classes, 1) ==
         "the metric mean_absolute_error needs targets that are of the output's shape, but those of the loss "
         "sparse_categorical_crossentropy are class indices; choose another metric or another loss");
   CHECK(refusal({metrics::SparseTopKCategoricalAccuracy()}, dense, 1) ==
         "the metric sparse_top_k_categorical_accuracy needs targets that are class indices, but those of the loss "
         "mean_squared_error are of the output's shape; choose another metric or another loss");
-  CHECK(refusal({metrics::TopKCategoricalAccuracy()}, dense, 3) ==
-        "the metric top_k_categorical_accuracy needs one vector of classes per example; end the model with Flatten() "
-        "and Dense(classes), or choose another metric");
-  CHECK(refusal({accuracy}, dense, 3) ==
-        "the metric accuracy needs one vector of classes per example; end the model with Flatten() and Dense(classes), "
+  CHECK(refusal({metrics::F1Score()}, dense, 3) ==
+        "the metric f1_score needs one vector of classes per example; end the model with Flatten() and Dense(classes), "
         "or choose another metric");
   CHECK(refusal({metrics::MeanSquaredError{.name = "loss"}}, dense, 1) ==
         "a metric has the name 'loss', like the loss; give it another name");
