@@ -111,6 +111,7 @@ def fit(
         if batch_size < workers:
             raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
     if workers > 1:
+        _refuse_synchronized(model)
         refuse_other_reductions(model)
     build(model, keras.tree.map_structure(lambda array: array[:1], _first_batch(arrays)))
     if workers > 1:
@@ -223,6 +224,16 @@ def _refuse_other_optimizers(model: Any) -> None:
             raise UsageError(
                 f"the model has another optimizer, {name}; lockstep.fit takes models of one, so train with Keras' own "
                 "fit under lockstep launch and wrap each in lockstep.DistributedOptimizer"
+            )
+
+
+def _refuse_synchronized(model: Any) -> None:
+    """Refuse layers that would see one worker's slice of the batch."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
+            raise UsageError(
+                f"the layer {layer.name!r} has synchronized=True, which takes the native engine: the Keras engine's "
+                "workers exchange no statistics; leave the option out, or train with one worker"
             )
 
 

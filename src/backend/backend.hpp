@@ -21,6 +21,7 @@ struct PlanOptions {
   std::size_t bucket_bytes = std::size_t{64} << 10U;
   /// A bucket's update waits until this many further buckets are ready, so that the other ranks can catch up.
   std::size_t update_lag = 1;
+  int ranks = 1;  ///< in the world
 };
 
 namespace cuda {
@@ -38,7 +39,7 @@ class Backend {
   [[nodiscard]] virtual std::string describe() const = 0;
 
   /// The plan options for this device in a world of `ranks` ranks.
-  [[nodiscard]] virtual PlanOptions plan_options(int /*ranks*/) const { return {}; }
+  [[nodiscard]] virtual PlanOptions plan_options(int ranks) const { return {.ranks = ranks}; }
 
   /// The streams of a GPU; null for a CPU.
   [[nodiscard]] virtual cuda::DeviceStreams* device_streams() const noexcept { return nullptr; }

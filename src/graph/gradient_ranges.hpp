@@ -10,16 +10,18 @@
 
 namespace lockstep {
 
-/// Calls visit(Range) for each range of the gradient arena that an operation writes: gradients of its parameters, or
-/// metric sums. A rank without examples fills them with zeros, because it still takes part in the all-reduce.
+/// Calls visit(Range) for each range of the gradient arena that an operation writes: gradients of its parameters,
+/// metric sums or partial sums. A rank without examples fills them with zeros, because it still takes part in the
+/// all-reduce.
 template <typename Visit>
 void for_each_gradient_range(const Graph& graph, const Operation& operation, const Visit& visit) {
-  if (operation.parameter < 0) return;
-  const auto first_parameter = static_cast<std::size_t>(operation.parameter);
   const auto visit_parameter = [&](std::size_t parameter) {
     const ParameterSpec& spec = graph.parameters[parameter];
     visit(Range{spec.offset, spec.offset + spec.storage});
   };
+  if (makes_partial_sum(operation)) visit_parameter(static_cast<std::size_t>(*operation.partial_sum));
+  if (operation.parameter < 0) return;
+  const auto first_parameter = static_cast<std::size_t>(operation.parameter);
   if (operation.kind == OperationKind::loss) {
     visit_parameter(first_parameter);
     return;

@@ -83,4 +83,9 @@ struct Operation {
 
 [[nodiscard]] inline bool is_backward(const Operation& operation) noexcept { return is_backward(operation.kind); }
 
+/// Whether the ranks all-reduce a partial sum after the operation.
+[[nodiscard]] inline bool makes_partial_sum(const Operation& operation) noexcept {
+  return operation.partial_sum && !traits_of(operation).reads_partial_sum;
+}
+
 }  // namespace lockstep

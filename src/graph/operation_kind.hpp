@@ -20,6 +20,7 @@ namespace lockstep {
   X(average_pooling, average_pooling)                  \
   X(global_max_pooling, global_max_pooling)            \
   X(dropout, dropout)                                  \
+  X(batch_statistics, batch_normalization)             \
   X(batch_normalization, batch_normalization)          \
   X(activation, activation)                            \
   X(softmax, softmax)                                  \
@@ -46,6 +47,7 @@ namespace lockstep {
   X(average_pooling_backward, average_pooling)         \
   X(global_max_pooling_backward, global_max_pooling)   \
   X(dropout_backward, dropout)                         \
+  X(batch_gradient_sums, batch_normalization)          \
   X(batch_normalization_backward, batch_normalization) \
   X(activation_backward, activation)                   \
   X(softmax_backward, softmax)                         \
@@ -124,6 +126,7 @@ struct OperationTraits {  // NOLINT(cppcoreguidelines-pro-type-member-init): a r
   bool has_kernel = false;             ///< multiplies by a trainable kernel, the layer's first parameter
   bool fuses_activation = false;       ///< applies an activation to its output in the same pass
   bool is_microbatchable = false;      ///< faster on a few examples at a time, because its weights stay in the cache
+  bool reads_partial_sum = false;      ///< if the operation has one, ranks have all-reduced it before
   bool backward_reads_output = false;  ///< beyond the derivative of a fused activation
   BackwardReadsInput backward_reads_input = BackwardReadsInput::always;
   SavedForBackward saved = SavedForBackward::nothing;
@@ -157,9 +160,11 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::dropout, .work = WorkKind::forward,
        .backward = Kind::dropout_backward, .reach = Reach::element, .is_per_channel = true, .is_microbatchable = true,
        .backward_reads_input = Reads::never, .saved = Saved::mask},
+      // In training, this rank's sums for the statistics of the whole batch, of BatchNormalization(synchronized=True).
+      {.kind = Kind::batch_statistics, .work = WorkKind::forward, .reach = Reach::batch, .is_per_channel = true},
       {.kind = Kind::batch_normalization, .work = WorkKind::forward,
        .backward = Kind::batch_normalization_backward, .reach = Reach::batch, .is_per_channel = true,
-       .fuses_activation = true, .saved = Saved::statistics},
+       .fuses_activation = true, .reads_partial_sum = true, .saved = Saved::statistics},
       {.kind = Kind::activation, .work = WorkKind::forward,
        .backward = Kind::activation_backward, .reach = Reach::element, .is_per_channel = true,
        .is_microbatchable = true},
@@ -199,7 +204,8 @@ inline constexpr auto operation_traits = [] {
        .is_per_channel = true, .is_microbatchable = true, .backward_reads_input = Reads::never},
       {.kind = Kind::embedding, .work = WorkKind::forward, .backward = Kind::embedding_backward},
       // Applies bias and activation to the all-reduced outputs of a row-parallel layer.
-      {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true},
+      {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true,
+       .reads_partial_sum = true},
       // Writes the metric sums and, in training, the gradient of its input.
       {.kind = Kind::loss, .work = WorkKind::loss, .reach = Reach::batch},
       {.kind = Kind::convolution_backward, .work = WorkKind::backward, .has_kernel = true},
@@ -208,7 +214,10 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::average_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::global_max_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::dropout_backward, .work = WorkKind::backward, .reach = Reach::element},
-      {.kind = Kind::batch_normalization_backward, .work = WorkKind::backward, .reach = Reach::batch},
+      // This rank's sums of the gradients, for the derivative by the statistics of the whole batch.
+      {.kind = Kind::batch_gradient_sums, .work = WorkKind::backward, .reach = Reach::batch},
+      {.kind = Kind::batch_normalization_backward, .work = WorkKind::backward, .reach = Reach::batch,
+       .reads_partial_sum = true},
       {.kind = Kind::activation_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::softmax_backward, .work = WorkKind::backward},
       {.kind = Kind::merge_backward, .work = WorkKind::backward, .reach = Reach::element},
@@ -230,7 +239,8 @@ inline constexpr auto operation_traits = [] {
       // Copies the partial gradient of `output` to the arena, where it is all-reduced.
       {.kind = Kind::start_partial_gradient_sum, .work = WorkKind::backward, .backward_reads_input = Reads::never},
       // Copies the all-reduced gradient back.
-      {.kind = Kind::finish_partial_gradient_sum, .work = WorkKind::backward, .backward_reads_input = Reads::never},
+      {.kind = Kind::finish_partial_gradient_sum, .work = WorkKind::backward, .reads_partial_sum = true,
+       .backward_reads_input = Reads::never},
       // Copies a tensor into one block for each receiving rank.
       {.kind = Kind::pack_all_to_all, .work = WorkKind::communication},
       // Copies the blocks of the sending ranks into a tensor.

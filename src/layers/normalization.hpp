@@ -34,6 +34,7 @@ struct LayerTraits<BatchNormalization> {
     visit.optional("epsilon", normalization.epsilon, positive);
     visit.optional("center", normalization.center);
     visit.optional("scale", normalization.scale);
+    visit.optional("synchronized", normalization.synchronized);
     visit.constant("beta_initializer", Initializer::zeros);
     visit.constant("gamma_initializer", Initializer::ones);
     visit.constant("moving_mean_initializer", Initializer::zeros);

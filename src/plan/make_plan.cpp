@@ -3,6 +3,7 @@
 // enough.
 #include "plan/plan.hpp"
 
+#include "graph/synchronize_statistics.hpp"
 #include "plan/microbatching.hpp"
 
 #include <algorithm>
@@ -34,6 +35,7 @@ class Planner {
   Planner(Graph graph, const PlanOptions& options) : options_(options) { plan_.graph = std::move(graph); }
 
   Plan run() {
+    if (options_.ranks > 1) synchronize_statistics(plan_.graph);
     const std::vector<Segment> segments = plan_segments(plan_.graph);
     for (const Segment& segment : segments) {
       for (std::size_t microbatch = 0; microbatch < segment.microbatches; ++microbatch) {
@@ -89,12 +91,12 @@ class Planner {
   void add_forward(Operation operation, const Microbatch& microbatch) {
     operation.microbatch = microbatch;
     const Compute compute = add_compute(operation);
-    for (std::vector<PlanStep>* list : {&plan_.training, &plan_.inference}) append(compute, *list);
-    if (!operation.partial_sum || operation.kind == OperationKind::finish_partial_sum) return;
-    for (const PlanStep& step : all_reduce(*operation.partial_sum)) {
-      plan_.training.push_back(step);
-      plan_.inference.push_back(step);
-    }
+    std::vector<std::vector<PlanStep>*> lists{&plan_.training};
+    if (operation.kind != OperationKind::batch_statistics) lists.push_back(&plan_.inference);
+    for (std::vector<PlanStep>* list : lists) append(compute, *list);
+    if (!makes_partial_sum(operation)) return;
+    const std::array<PlanStep, 3> steps = all_reduce(*operation.partial_sum);
+    for (std::vector<PlanStep>* list : lists) list->insert(list->end(), steps.begin(), steps.end());
   }
 
   /// An all-to-all starts as soon as its blocks are packed, and finishes just before they are unpacked.
@@ -163,7 +165,7 @@ class Planner {
         is_constrained) {
       emit(operation, {begin, plan_.elements});
       update_local({local_begin, plan_.local_elements});
-      if (operation.kind != OperationKind::start_partial_gradient_sum) return;
+      if (!makes_partial_sum(operation)) return;
       for (const PlanStep& step : all_reduce(*operation.partial_sum)) plan_.training.push_back(step);
       return;
     }

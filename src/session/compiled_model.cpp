@@ -40,6 +40,18 @@ std::string outline_of(const Architecture& architecture) {
   return outline;
 }
 
+/// Workers and parameter servers exchange nothing within a step.
+void refuse_synchronized_layers(const Architecture& architecture) {
+  for (const LayerInfo& layer : architecture.layers()) {
+    const auto* normalization = std::get_if<BatchNormalization>(&layer.layer);
+    if (normalization == nullptr || !normalization->synchronized) continue;
+    throw UsageError(fmt::format(
+        "'{}' (BatchNormalization) has synchronized=True, but with parameter servers workers exchange no statistics; "
+        "train without ps tasks, or leave the option out",
+        layer.name));
+  }
+}
+
 template <typename T>
 std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
   constexpr std::size_t line = 64;
@@ -86,6 +98,7 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   }
   const Options& run = run_context.options();
   if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
+  if (run_context.tasks() != nullptr) refuse_synchronized_layers(architecture);
   complete(options, architecture);
   if (run.clip_probabilities) clip_probabilities(options);
   outputs = output_options(options, architecture);

@@ -17,6 +17,7 @@
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -64,6 +65,13 @@ std::string exact_text(const Logs& logs) {
   return text;
 }
 
+bool is_synchronized(const Architecture& architecture) {
+  return std::ranges::any_of(architecture.layers(), [](const LayerInfo& layer) {
+    const auto* normalization = std::get_if<BatchNormalization>(&layer.layer);
+    return normalization != nullptr && normalization->synchronized;
+  });
+}
+
 /// `by_default`: --global-batch-size, if fit() is given `batch`.
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
                     int replicas = 0, int by_default = 0, const Architecture& architecture = everything,
@@ -76,7 +84,7 @@ void check_training(const CompileOptions& compile, int batch, std::size_t count,
   INFO(keras_name(compile.optimizer) << ", " << count << " examples in batches of " << batch << ", " << job.ranks()
                                      << " ranks");
   const std::size_t slices = replicas > 0 ? static_cast<std::size_t>(replicas) : job.ranks();
-  ReferenceTraining expected(architecture, compile, examples, 7, slices);
+  ReferenceTraining expected(architecture, compile, examples, 7, is_synchronized(architecture) ? 1 : slices);
 
   const History history = job.model.fit(examples.data, {.batch_size = by_default > 0 ? batch : 0, .epochs = 2});
   const auto epochs = expected.fit(2, static_cast<std::size_t>(batch));
@@ -131,6 +139,35 @@ TEST_CASE("penalties of outputs train on any number of ranks like the reference"
       .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
   for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}})
     check_training(compile, batch, count, Communication::automatic, 0, 0, model);
+}
+
+TEST_CASE("synchronized normalizations see the whole batch on any number of ranks") {
+  const BatchNormalization normalize({.momentum = 0.5, .synchronized = true});
+  const Tensor image = Input({6, 6, 2});
+  const Tensor x = ReLU()(normalize(Conv2D(16, 3, {.use_bias = false})(image)));
+  const Tensor y = Add()({x, normalize(Conv2D(16, 1)(x))});  // the layer's second call
+  const Tensor z = Activation(activations::tanh)(BatchNormalization({.center = false, .synchronized = true})(y));
+  const Tensor flat =
+      BatchNormalization({.scale = false, .synchronized = true})(Dense(7, {.use_bias = false})(Flatten()(z)));
+  const Functional graph(image, Dense(3)(flat));
+  const Sequential chain{Input({6, 6, 2}),
+                         BatchNormalization({.synchronized = true}),
+                         Conv2D(5, 3),
+                         MaxPooling2D(),
+                         BatchNormalization({.synchronized = true}),
+                         Activation(relu),
+                         Flatten(),
+                         Dense(3)};
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (const Architecture& model : {Architecture(graph), Architecture(chain)}) {
+    for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {2, 7}}) {
+      check_training(compile, batch, count, Communication::automatic, 0, 0, model);
+      check_training(compile, batch, count, Communication::mpi, 0, 0, model);
+    }
+    check_training(compile, 10, 27, Communication::automatic, 4, 0, model);
+    check_training(compile, 12, 27, Communication::automatic, 0, 0, model, Parallelism::automatic);
+  }
 }
 
 TEST_CASE("random graphs train on any number of ranks like the reference, as `auto` divides them") {

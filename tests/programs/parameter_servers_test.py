@@ -196,26 +196,31 @@ class ParameterServersTest(WithServers):
 
     def test_batch_normalization_on_fewer_workers(self) -> None:
         """Servers cannot serve a model of other replicas than it was compiled with: the job says so and goes on."""
-        model = self.scratch / "normalized.json"
-        model.write_text(description(("Flatten", {}), ("Dense", {"units": 12}), ("BatchNormalization", {}),
-                                     ("Dense", {"units": 10})))
-
-        def launch(workers: int) -> None:
-            self.workers, self.ports = workers, free_ports(workers + 1)
-            command = self.train(model, self.model, *COMPILED, *SCALED, *SERVERS, *LEAVING, "--backup-save-freq", 20)
-            for index in range(workers + 1):
-                self.started[index] = Running([program("lockstep"), "launch", "--", *command], self.cwd,
-                                              {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
-
-        launch(2)
+        self.launch_normalized(2)
         self.wait_for_backup()
         for task in self.started.values():
             task.process.terminate()
         self.assertEqual({task.code for task in self.end()}, {TEMPORARY})
-        launch(1)
+        self.launch_normalized(1)
         chief = self.assert_ended_with_restarts()[0]
         self.assertIn("Resuming from", chief.stdout)
         self.assertIn("BatchNormalization were 2 when the backup was written and are 1 now", chief.stderr)
+
+    def test_synchronized_batch_normalization(self) -> None:
+        self.launch_normalized(2, synchronized=True)
+        for task in self.end():
+            self.assertEqual(task.code, USAGE)
+            self.assertIn("'layer_2' (BatchNormalization) has synchronized=True", task.stderr)
+
+    def launch_normalized(self, workers: int, **options: object) -> None:
+        model = self.scratch / "normalized.json"
+        model.write_text(description(("Flatten", {}), ("Dense", {"units": 12}), ("BatchNormalization", options),
+                                     ("Dense", {"units": 10})))
+        self.workers, self.ports = workers, free_ports(workers + 1)
+        command = self.train(model, self.model, *COMPILED, *SCALED, *SERVERS, *LEAVING, "--backup-save-freq", 20)
+        for index in range(workers + 1):
+            self.started[index] = Running([program("lockstep"), "launch", "--", *command], self.cwd,
+                                          {"TF_CONFIG": self.tf_config(index), "LOCKSTEP_JOB_TOKEN": "a secret"})
 
     def test_a_task_that_is_killed_when_the_job_is_over(self) -> None:
         """Nobody could meet its successor."""

@@ -286,6 +286,10 @@ class FullTest(WeightsTest):
                 printed = self.run_on(backend, "crossentropies.py")
                 self.assertEqual(len(re.findall(r"(?m)^native: ", printed)), native, printed)
 
+    def test_synchronized_normalizations_see_the_whole_batch(self) -> None:
+        printed = self.run_on("tensorflow", "synchronized.py")
+        self.assertRegex(printed, "refused: the layer '.*' has synchronized=True, which takes the native engine")
+
     def test_embeddings_of_repeated_rows_as_the_backend(self) -> None:
         for backend, native in (("jax", 12), ("tensorflow", 3)):
             with self.subTest(backend):

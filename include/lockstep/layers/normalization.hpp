@@ -16,6 +16,7 @@ struct BatchNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
+  bool synchronized = false;  ///< with the statistics of the whole batch, which the workers all-reduce in each step
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
   Constraint beta_constraint = {};
@@ -23,8 +24,8 @@ struct BatchNormalizationOptions {
   std::string name = {};
 };
 
-/// Normalizes over the last axis with the statistics of a replica's slice of the batch. The moving statistics (biased
-/// variance) are averaged over the replicas at every step, so all workers hold the same.
+/// Normalizes over the last axis with the statistics of a replica's slice of the batch, or of all of it. The moving
+/// statistics (biased variance) are averaged over the replicas at every step, so all workers hold the same.
 struct BatchNormalization : BatchNormalizationOptions, CallableLayer<BatchNormalization> {
   explicit BatchNormalization(BatchNormalizationOptions options = {}) : BatchNormalizationOptions(std::move(options)) {}
 };

@@ -1,5 +1,8 @@
 // BatchNormalization with separate statistics for each replica, a tile of channels at a time: a rank may compute
-// several replicas of unequal size. The statistics are all-reduced together with the gradients.
+// several replicas of unequal size. The moving averages are all-reduced together with the gradients. With
+// `synchronized` the whole batch is one replica. If each rank has a slice of it, a kernel before this one makes the
+// rank's sums, which the ranks all-reduce: of the deviations from the moving mean and of their squares, so that a large
+// mean takes no digits from the variance, and in backward of the gradients.
 #include "backend/cpu/batch_normalization_loops.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "core/vector_width.hpp"
@@ -7,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -21,9 +25,11 @@ class BatchNormalizationKernel final : public Kernel {
  public:
   /// `recomputes`: has the examples of a kernel that reads the output in backward.
   explicit BatchNormalizationKernel(const KernelScope& scope, bool recomputes = false)
-      : backward_(scope.operation.kind == OperationKind::batch_normalization_backward),
+      : kind_(scope.operation.kind),
+        backward_(scope.is_backward()),
         recomputes_(recomputes),
         frozen_(scope.operation.is_frozen),
+        synchronized_(std::get<BatchNormalization>(scope.layer().layer).synchronized),
         activation_(scope.operation.activation),
         derives_activation_(scope.operation.derives_activation),
         input_activation_(scope.operation.input_activation),
@@ -44,6 +50,10 @@ class BatchNormalizationKernel final : public Kernel {
     if (layer.center) bind(scope, parameter++, beta_);
     bind(scope, parameter++, moving_mean_);
     bind(scope, parameter, moving_variance_);
+    if (const std::optional<int>& sums = scope.operation.partial_sum) {
+      partial_sums_ = makes_partial_sum(scope.operation) ? scope.weights_gradient(*sums) : nullptr;
+      sums_ = scope.weights(*sums);
+    }
     // Several threads share the channels, so they take narrow tiles. The bits are the same.
     const std::int64_t widest = threads_ > 1 ? narrow_tile : wide_tile;
     const std::int64_t block = tensor_.block();
@@ -60,7 +70,11 @@ class BatchNormalizationKernel final : public Kernel {
   void run(const StepContext& context) override {
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (const Tile& channels : tiles_) {
-      if (backward_ && frozen_) {
+      if (kind_ == OperationKind::batch_statistics) {
+        add_statistics(channels);
+      } else if (kind_ == OperationKind::batch_gradient_sums) {
+        add_gradients(channels);
+      } else if (backward_ && frozen_) {
         run_frozen_backward(channels);
       } else if (backward_) {
         run_backward(context, channels);
@@ -100,6 +114,27 @@ class BatchNormalizationKernel final : public Kernel {
     return {here(begin), here(end)};
   }
 
+  /// Calls visit(replica, examples, weight) for each replica of which this kernel computes examples. The weights of all
+  /// ranks' replicas add up to 1.
+  template <typename Visit>
+  void for_each_replica(const StepContext& context, const Visit& visit) const {
+    if (synchronized_) {
+      visit(0, Range{0, num_examples_},
+            static_cast<float>(static_cast<double>(num_examples_) * context.gradient_scale));
+      return;
+    }
+    const auto weight = 1.0F / static_cast<float>(context.total_replicas);
+    for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
+      const Range examples = examples_of(context, replica);
+      if (!examples.empty()) visit(replica, examples, weight);
+    }
+  }
+
+  /// The pixels of the whole batch, of which all ranks' sums are.
+  [[nodiscard]] double batch_count(const StepContext& context) const {
+    return std::round(1 / context.gradient_scale) * static_cast<double>(tensor_.height * tensor_.width);
+  }
+
   /// A tile of these examples. Of images of one pixel all examples are one row.
   [[nodiscard]] TileView view_of(const Tile& channels, Range examples) const {
     const auto rows = static_cast<std::int64_t>(examples.end - examples.begin);
@@ -114,7 +149,7 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   /// A replica's mean and 1 / sqrt(variance + epsilon), which forward saves for backward: 2 * channels floats.
-  [[nodiscard]] float* statistics_of(std::size_t replica) const {
+  [[nodiscard]] float* saved_statistics(std::size_t replica) const {
     return statistics_ + static_cast<std::int64_t>(replica) * 2 * tensor_.channels;
   }
 
@@ -174,36 +209,74 @@ class BatchNormalizationKernel final : public Kernel {
     for (std::int64_t p = 0; p < pixels; ++p) visit(p * view.stride, static_cast<std::size_t>(view.width));
   }
 
+  /// Of a tile's channels.
+  struct Statistics {
+    TileFloats mean = {};
+    TileFloats variance = {};
+  };
+
+  [[nodiscard]] Statistics statistics_of(const Tile& channels, const TileView& view) const {
+    Moments moments;
+    moments_of(view, x_, moments);
+    Statistics statistics;
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      statistics.mean[c] = static_cast<float>(moments.mean[c]);
+      statistics.variance[c] = static_cast<float>(moments.squares[c] / view.count());
+    }
+    return statistics;
+  }
+
+  void add_statistics(const Tile& channels) {
+    const TileView view = view_of(channels, {0, num_examples_});
+    Moments moments;
+    moments_of(view, x_, moments);
+    float* const deviations = partial_sums_ + channels.channel;
+    float* const squares = deviations + tensor_.channels;
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      const double deviation = moments.mean[c] - moving_mean_.value[channels.channel + c];
+      deviations[c] = static_cast<float>(view.count() * deviation);
+      squares[c] = static_cast<float>(moments.squares[c] + view.count() * deviation * deviation);
+    }
+  }
+
+  /// Of all ranks' sums.
+  [[nodiscard]] Statistics summed_statistics(const Tile& channels, double count) const {
+    const float* const deviations = sums_ + channels.channel;
+    const float* const squares = deviations + tensor_.channels;
+    Statistics statistics;
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      const double deviation = deviations[c] / count;
+      statistics.mean[c] = static_cast<float>(moving_mean_.value[channels.channel + c] + deviation);
+      statistics.variance[c] = static_cast<float>(std::max(squares[c] / count - deviation * deviation, 0.0));
+    }
+    return statistics;
+  }
+
   void run_training(const StepContext& context, const Tile& channels) {
     float* const mean_gradient = moving_mean_.gradient + channels.channel;
     float* const variance_gradient = moving_variance_.gradient + channels.channel;
     std::fill_n(mean_gradient, channels.width, 0.0F);
     std::fill_n(variance_gradient, channels.width, 0.0F);
-    const auto replica_weight = 1.0F / static_cast<float>(context.total_replicas);
-    for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const Range examples = examples_of(context, replica);
-      if (examples.begin == examples.end) continue;
-      const TileView view = view_of(channels, examples);
-      Moments moments;
-      moments_of(view, x_, moments);
-      float* const mean = statistics_of(replica) + channels.channel;
+    for_each_replica(context, [&](std::size_t replica, const Range& examples, float weight) {
+      const Statistics statistics = sums_ != nullptr ? summed_statistics(channels, batch_count(context))
+                                                     : statistics_of(channels, view_of(channels, examples));
+      float* const mean = saved_statistics(replica) + channels.channel;
       float* const inverse = mean + tensor_.channels;
       for (std::int64_t c = 0; c < channels.width; ++c) {
-        mean[c] = static_cast<float>(moments.mean[c]);
-        const auto variance = static_cast<float>(moments.squares[c] / view.count());
-        inverse[c] = 1.0F / std::sqrt(variance + epsilon_);
-        mean_gradient[c] += mean[c] * replica_weight;
-        variance_gradient[c] += variance * replica_weight;
+        mean[c] = statistics.mean[c];
+        inverse[c] = 1.0F / std::sqrt(statistics.variance[c] + epsilon_);
+        mean_gradient[c] += mean[c] * weight;
+        variance_gradient[c] += statistics.variance[c] * weight;
       }
       normalize(channels, examples, mean, inverse);
-    }
+    });
   }
 
   void normalize_again(const StepContext& context, const Tile& channels) {
-    for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const float* mean = statistics_of(replica) + channels.channel;
-      normalize(channels, examples_of(context, replica), mean, mean + tensor_.channels);
-    }
+    for_each_replica(context, [&](std::size_t replica, const Range& examples, float /*weight*/) {
+      const float* mean = saved_statistics(replica) + channels.channel;
+      normalize(channels, examples, mean, mean + tensor_.channels);
+    });
   }
 
   /// 1 / sqrt(variance + epsilon) of the moving variance
@@ -232,25 +305,55 @@ class BatchNormalizationKernel final : public Kernel {
     for (const Vector* vector : {&gamma_, &beta_}) {
       if (vector->gradient != nullptr) std::fill_n(vector->gradient + channels.channel, channels.width, 0.0F);
     }
-    for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const Range examples = examples_of(context, replica);
-      if (examples.begin == examples.end) continue;
-      const float* mean = statistics_of(replica) + channels.channel;
-      const float* inverse = mean + tensor_.channels;
-      const TileView view = view_of(channels, examples);
-      Propagation by{.forward = normalization_of(channels, mean, inverse), .clip = Clip::of(input_activation_)};
-      TileSums gradient_sums{};
-      TileSums projected_sums{};
-      sum_gradients(view, by.forward, x_, y_gradient_, gradient_sums, projected_sums);
+    for_each_replica(context, [&](std::size_t replica, const Range& examples, float weight) {
+      const bool is_summed = sums_ != nullptr;
+      const float* const inverse = saved_statistics(replica) + tensor_.channels + channels.channel;
+      const double count = is_summed ? batch_count(context) : view_of(channels, examples).count();
+      const float share = is_summed ? weight : 1;  // of the gradients of gamma and beta, which ranks add up again
+      const GradientSums sums = is_summed ? summed_gradients(channels) : gradients_of(channels, replica, examples);
+      Propagation by{.forward = normalization_of(channels, inverse - tensor_.channels, inverse),
+                     .clip = Clip::of(input_activation_)};
       for (std::int64_t c = 0; c < channels.width; ++c) {
-        const double projected = projected_sums[c] * inverse[c];
-        if (gamma_.gradient != nullptr) gamma_.gradient[channels.channel + c] += static_cast<float>(projected);
-        if (beta_.gradient != nullptr) beta_.gradient[channels.channel + c] += static_cast<float>(gradient_sums[c]);
-        by.gradient_mean[c] = static_cast<float>(gradient_sums[c] / view.count());
-        by.slope[c] = static_cast<float>(projected / view.count() * inverse[c]);
+        const std::int64_t channel = channels.channel + c;
+        if (gamma_.gradient != nullptr) gamma_.gradient[channel] += share * static_cast<float>(sums.projected[c]);
+        if (beta_.gradient != nullptr) beta_.gradient[channel] += share * static_cast<float>(sums.gradient[c]);
+        by.gradient_mean[c] = static_cast<float>(sums.gradient[c] / count);
+        by.slope[c] = static_cast<float>(sums.projected[c] / count * inverse[c]);
       }
       if (input_gradient_) propagate(channels, examples, by);
+    });
+  }
+
+  /// Of a tile's channels: the sums of dy and of dy xhat.
+  struct GradientSums {
+    TileSums gradient = {};
+    TileSums projected = {};
+  };
+
+  [[nodiscard]] GradientSums gradients_of(const Tile& channels, std::size_t replica, const Range& examples) const {
+    const float* const mean = saved_statistics(replica) + channels.channel;
+    const float* const inverse = mean + tensor_.channels;
+    GradientSums sums;
+    sum_gradients(view_of(channels, examples), normalization_of(channels, mean, inverse), x_, y_gradient_,
+                  sums.gradient, sums.projected);
+    for (std::int64_t c = 0; c < channels.width; ++c) sums.projected[c] *= inverse[c];
+    return sums;
+  }
+
+  void add_gradients(const Tile& channels) {
+    const GradientSums sums = gradients_of(channels, 0, {0, num_examples_});
+    for (std::int64_t c = 0; c < channels.width; ++c) {
+      partial_sums_[channels.channel + c] = static_cast<float>(sums.gradient[c]);
+      partial_sums_[tensor_.channels + channels.channel + c] = static_cast<float>(sums.projected[c]);
     }
+  }
+
+  /// Of all ranks' sums.
+  [[nodiscard]] GradientSums summed_gradients(const Tile& channels) const {
+    GradientSums sums;
+    std::copy_n(sums_ + channels.channel, channels.width, sums.gradient.begin());
+    std::copy_n(sums_ + tensor_.channels + channels.channel, channels.width, sums.projected.begin());
+    return sums;
   }
 
   void propagate(const Tile& channels, Range examples, const Propagation& by) const {
@@ -273,9 +376,11 @@ class BatchNormalizationKernel final : public Kernel {
     });
   }
 
+  OperationKind kind_;
   bool backward_;
   bool recomputes_;
   bool frozen_;
+  bool synchronized_;
   ActivationFunction activation_;
   bool derives_activation_;
   ActivationFunction input_activation_;
@@ -290,6 +395,8 @@ class BatchNormalizationKernel final : public Kernel {
   T* x_gradient_;
   const T* y_gradient_;
   float* statistics_;
+  float* partial_sums_ = nullptr;  ///< this rank's, of a kernel that makes them: two floats for each channel
+  const float* sums_ = nullptr;    ///< all ranks'; null if this rank has the whole batch
   Vector gamma_, beta_, moving_mean_, moving_variance_;
   std::vector<Tile> tiles_;
 };

@@ -103,8 +103,9 @@ class BatchNormalizationKernel final : public Kernel {
                                      projected_mean, first});
     if (!input_gradient_) return;
     for_each(stream_, count * channels_,
-             BatchNormalizationInputGradient<T>{x_ + at, y_gradient_ + at, x_gradient_ + at, kept, gamma_.value, gradient_mean,
-                          projected_mean, static_cast<Index>(channels_), input_function_});
+             BatchNormalizationInputGradient<T>{x_ + at, y_gradient_ + at, x_gradient_ + at, kept, gamma_.value,
+                                                gradient_mean, projected_mean, static_cast<Index>(channels_),
+                                                input_function_});
   }
 
   cudaStream_t stream_;
@@ -129,6 +130,7 @@ class BatchNormalizationKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_batch_normalization(const KernelScope& scope) {
+  if (std::get<BatchNormalization>(scope.layer().layer).synchronized) refuse_layer(scope, " with synchronized=True");
   return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
     return std::make_unique<BatchNormalizationKernel<decltype(zero)>>(scope);
   });

@@ -51,7 +51,7 @@ class CudaBackend final : public Backend {
     constexpr std::size_t uncut = std::size_t{1} << 40U;
     if (ranks == 1) return {.chunk_bytes = uncut, .bucket_bytes = std::size_t{1} << 20U, .update_lag = 0};
     constexpr std::size_t bucket_bytes = std::size_t{4} << 20U;
-    return {.chunk_bytes = bucket_bytes, .bucket_bytes = bucket_bytes, .update_lag = 0};
+    return {.chunk_bytes = bucket_bytes, .bucket_bytes = bucket_bytes, .update_lag = 0, .ranks = ranks};
   }
 
   [[nodiscard]] cuda::DeviceStreams* device_streams() const noexcept override { return &device_streams_; }
