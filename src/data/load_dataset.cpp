@@ -233,7 +233,7 @@ TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names, TestS
     data = read_npz(*archive, names, test_set);
   } else if (const auto cifar = find_cifar(path)) {
     require_one_array(names, path, "train");
-    data = {read_cifar(cifar->train, cifar->labels), read_cifar(cifar->test, cifar->labels)};
+    data = {read_cifar_train(*cifar), read_cifar_test(*cifar)};
   } else {
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
     require_one_array(names, path, "train");
@@ -272,7 +272,7 @@ std::vector<fs::path> dataset_files(const fs::path& path) {
 Dataset load_test_data(const fs::path& path, const ArrayNames& names) {
   if (const auto archive = find_archive(path, test_files)) return read_npz_test_data(*archive, names);
   require_one_array(names, path, "test");
-  if (const auto cifar = find_cifar(path)) return read_cifar(cifar->test, cifar->labels);
+  if (const auto cifar = find_cifar(path)) return read_cifar_test(*cifar);
   const auto files = find_all_idx(path, {test_images, test_labels});
   return read_idx_pair(files[0], files[1]);
 }
@@ -288,7 +288,7 @@ Dataset load_inputs(const fs::path& path, const ArrayNames& names) {
     data = read_npz_test_inputs(*archive, names);
   } else if (const auto cifar = find_cifar(path)) {
     require_one_array(inputs, path, "test");
-    data = read_cifar(cifar->test, cifar->labels);
+    data = read_cifar_test(*cifar);
     data.targets.clear();
   } else {
     const auto files = find_all_idx(path, {test_images});

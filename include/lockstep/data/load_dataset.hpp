@@ -32,8 +32,8 @@ enum class TestSet { required, optional };
 ///     shape. Targets are class indices if they are one integer per example, otherwise dense;
 ///   - a directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz (MNIST, Fashion-MNIST); file names
 ///     with a dot before idx ("train-images.idx3-ubyte") are accepted too;
-///   - a directory with the binary version of CIFAR-10 or CIFAR-100 (data_batch_1.bin or train.bin), or with the
-///     subdirectory of its archive.
+///   - a directory with the binary or the Python version of CIFAR-10 or CIFAR-100 (data_batch_1.bin or train.bin,
+///     data_batch_1 or train), or with the subdirectory of its archive.
 /// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones,
 /// UsageError for a path that does not exist or a directory with several archives.
 [[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path, const ArrayNames& names = {},

@@ -1,5 +1,7 @@
-// CIFAR-10 and CIFAR-100: their binary files, what is missing or damaged, and the Python version, which is refused.
+// CIFAR-10 and CIFAR-100: their binary files, the Python version, and what is missing or damaged.
+#include "data/pickle.hpp"
 #include "support/catch.hpp"
+#include "support/python_pickle.hpp"
 #include "support/scratch_directory.hpp"
 #include "unit/data/data_files.hpp"
 
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -40,6 +43,16 @@ void write_cifar10(const fs::path& directory) {
     write_file(directory / ("data_batch_" + std::to_string(i) + ".bin"), records({{i}, {9}}));
   }
   write_file(directory / "test_batch.bin", records({{7}, {0}, {3}}));
+}
+
+/// The same pictures.
+void write_pickle(const fs::path& path, const std::string& labels_key, const std::vector<std::uint8_t>& labels) {
+  std::vector<Bytes> of_records;
+  for (std::size_t i = 0; i < labels.size(); ++i) of_records.emplace_back();
+  const Bytes images = records(of_records);
+  const std::string text =
+      testing::PythonPickle::of_cifar(labels_key, labels, std::string(images.begin(), images.end()));
+  write_file(path, Bytes(text.begin(), text.end()));
 }
 
 void write_cifar100(const fs::path& directory) {
@@ -101,19 +114,64 @@ TEST_CASE("damaged and incomplete CIFAR files are refused by name", "[cifar]") {
   CHECK(lacking(message_of<IoError>(load), {"data_batch_4.bin", "CIFAR-10", "fetch_data.sh cifar10"}) == "");
 }
 
-TEST_CASE("pickles of CIFAR are refused with a remedy", "[cifar]") {
+TEST_CASE("CIFAR's Python version has the same pictures as the binary one", "[cifar]") {
   const testing::ScratchDirectory scratch;
   const fs::path ten = scratch.path() / "ten";
+  write_cifar10(ten / "binary");
   fs::create_directories(ten / "cifar-10-batches-py");
-  write_file(ten / "cifar-10-batches-py" / "data_batch_1", {0x80, 2});
+  for (std::uint8_t i = 1; i <= 5; ++i)
+    write_pickle(ten / "cifar-10-batches-py" / ("data_batch_" + std::to_string(i)), "labels", {i, 9});
+  write_pickle(ten / "cifar-10-batches-py" / "test_batch", "labels", {7, 0, 3});
   write_file(ten / "cifar-10-batches-py" / "batches.meta", {0x80, 2});
-  CHECK(lacking(message_of<DataError>([&] { (void)load_cifar10(ten); }),
-                {"data_batch_1", "pickle", "fetch_data.sh cifar10", "numpy.savez"}) == "");
+  const TrainTestSplit pickled = load_cifar10(ten);
+  const TrainTestSplit binary = load_cifar10(ten / "binary");
+  for (const auto& [mine, theirs] :
+       {std::pair(&pickled.train, &binary.train), std::pair(&pickled.test, &binary.test)}) {
+    CHECK(mine->input().shape == theirs->input().shape);
+    CHECK(labels_of(*mine) == labels_of(*theirs));
+    CHECK(std::get<SharedArray<std::uint8_t>>(mine->input().values) ==
+          std::get<SharedArray<std::uint8_t>>(theirs->input().values));
+  }
   const fs::path hundred = scratch.path() / "hundred";
   fs::create_directories(hundred);
-  write_file(hundred / "train", {0x80, 2});
+  write_pickle(hundred / "train", "fine_labels", {42, 99});
+  write_pickle(hundred / "test", "fine_labels", {5});
   write_file(hundred / "meta", {0x80, 2});
-  CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(hundred); }), {"train", "CIFAR-100"}) == "");
+  CHECK(labels_of(load_cifar100(hundred).train) == Labels{42, 99});
+}
+
+TEST_CASE("damaged pickles and other programs are refused by name", "[cifar]") {
+  const std::string whole = testing::PythonPickle::of_cifar("labels", {7, 0}, std::string(2 * 3 * pixels, 'x'));
+  const auto message = [](const std::string& bytes) {
+    return message_of<DataError>([&] {
+      const Pickle pickle({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, "test_batch");
+      (void)pickle.integers("labels");
+      (void)pickle.byte_array("data");
+    });
+  };
+  for (std::size_t size = 0; size < whole.size(); size += size < 200 ? 1 : 97)
+    CHECK(lacking(message(whole.substr(0, size)), {"test_batch"}) == "");
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string bytes = whole;
+    return message(bytes.replace(bytes.find(from), from.size(), to));
+  };
+  CHECK(lacking(changed("\x80\x02", "\x80\x05"), {"byte 1 ", "protocol 5"}) == "");
+  CHECK(lacking(changed("labels", "Labels"), {"test_batch has no list of integers 'labels'"}) == "");
+  CHECK(lacking(changed("U\x04"
+                        "data",
+                        "U\x04"
+                        "Data"),
+                {"test_batch has no array 'data'"}) == "");
+  CHECK(lacking(changed("u1", "u2"), {"'data' is none of bytes"}) == "");
+  CHECK(lacking(changed("numpy\ndtype", "posix\nabout"), {"'data' is none of bytes"}) == "");
+  CHECK(lacking(changed("K\x02M", "K\x03M"), {"'data' has 6144 bytes"}) == "");
+  CHECK(lacking(message("cos\nsystem\n(U\x04truetR."), {"something else than a dictionary"}) == "");
+  CHECK(lacking(message("}q\x01(h\x01h\x01u."), {"no list of integers"}) == "");  // it holds itself
+  CHECK(lacking(message("i"), {"an instruction of code 105"}) == "");
+  CHECK(lacking(message("](e."), {"something else"}) == "");
+  CHECK(lacking(message("}(K\x07u."), {"instruction"}) == "");
+  CHECK(lacking(message("h\x07."), {"a reference to value 7"}) == "");
+  CHECK(lacking(message(std::string(1'000'001, 'N')), {"more than 1000000 values"}) == "");
 }
 
 TEST_CASE("other data is not taken for CIFAR", "[cifar]") {
