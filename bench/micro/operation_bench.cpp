@@ -8,7 +8,9 @@
 // algorithm also has its own row: .../bare_weights_winograd.
 //
 // convolution_rows.hpp adds 3 x 3 convolutions of many shapes by every algorithm: --benchmark_filter=convolution/
+// multiply_add_row.hpp adds the CPU's limit: --benchmark_filter=limit/
 #include "micro/convolution_rows.hpp"
+#include "micro/multiply_add_row.hpp"
 #include "micro/step_work.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -109,6 +111,7 @@ int main(int argc, char** argv) {
       for (const Row& row : rows_of(plan)) add_row(current, job, plan, row);
     }
     add_convolution_rows();
+    add_multiply_add_row();
     benchmark::RunSpecifiedBenchmarks();
     benchmark::Shutdown();
   } catch (const std::exception& error) {
