@@ -95,7 +95,7 @@ struct Tensors {
 /// One pass of our own kernels, transforms of weights included.
 std::function<void()> own(const std::shared_ptr<Tensors>& tensors, Pass pass) {
   const winograd::Geometry g = pass == Pass::data ? tensors->geometry.flipped() : tensors->geometry;
-  const auto cells = std::make_shared<AlignedBuffer>(Tensors::floats(g.weight_elements()));
+  const auto components = std::make_shared<AlignedBuffer>(Tensors::floats(g.weight_elements()));
   const auto scratch = std::make_shared<AlignedBuffer>(winograd::scratch_elements(g, 1) * sizeof(float));
   const winograd::Resources resources{has_avx512() ? winograd::avx512_kernels() : winograd::avx2_kernels(),
                                       scratch->as<float>().data(), 1};
@@ -103,10 +103,10 @@ std::function<void()> own(const std::shared_ptr<Tensors>& tensors, Pass pass) {
     const winograd::Images x = tensors->images(tensors->x);
     const winograd::Images y = tensors->images(tensors->y);
     float* const weights = tensors->weights.as<float>().data();
-    float* const transformed = cells->as<float>().data();
+    float* const transformed = components->as<float>().data();
     const std::int64_t images = tensors->problem.images;
     if (pass == Pass::weights) {
-      std::ranges::fill(cells->as<float>(), 0.0F);
+      std::ranges::fill(components->as<float>(), 0.0F);
       add_weight_gradients(resources, g, images, x, y, transformed);
       transform_weight_gradients(resources, g, transformed, weights);
       return;

@@ -1,5 +1,5 @@
-// Rows of operation_bench that compare the algorithms of 3 x 3 convolutions. They justify the rates of ordinary
-// convolutions in src/backend/cpu/convolution_table.cpp.
+// Rows of operation_bench that compare the algorithms of 3 x 3 convolutions in blocks of channels. They justify the
+// rates of Winograd's algorithm in src/backend/cpu/convolution_table.cpp.
 #pragma once
 
 namespace lockstep::bench {

@@ -112,7 +112,7 @@ class CallLowering {
   [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
   [[nodiscard]] Windows over_last_tensor(const Windows& windows) const;
 
-  /// `parameters`: of the layer's.
+  /// `parameters`: a range of the layer's parameters.
   void use_parameters(Operation& operation, const BasicRange<int>& parameters) const;
   void append_of_data(OperationKind kind);
   Operation& append_windows(OperationKind kind, const Windows& windows, std::int64_t channels);
@@ -127,7 +127,8 @@ class CallLowering {
   /// The tensors that the call reads.
   std::vector<Operand> read_operands(std::optional<std::size_t> scaled = {});
 
-  /// Where to note the logits if the function, applied by this call, turns an output's into what its loss takes.
+  /// If the function, applied by this call, turns an output's logits into what its loss takes: where the output records
+  /// its logits. Null if not.
   HiddenLogits* logits_that_hides(ActivationFunction function);
   /// Whether the output is what this call returns, perhaps through layers that return their input itself. In mixed
   /// precision Keras may convert between them. Throws UsageError if it is so in inference only.

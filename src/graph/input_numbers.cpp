@@ -33,8 +33,8 @@ void spread(const Architecture& flattened, std::size_t input, const Visit& visit
   }
 }
 
-/// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
-/// that only change shapes. Null if there is none.
+/// Of the Embeddings that look up an input's raw numbers, directly or behind layers that only change shapes, the one
+/// with the fewest rows. Null if there is none.
 const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input) {
   const LayerInfo* smallest = nullptr;
   const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// Multiply-adds of the forward pass for one example; 0 for operations without a kernel.
+/// Multiply-adds of the forward pass for one example; 0 for operations that multiply by no weights.
 [[nodiscard]] double multiply_adds_per_example(const Graph& graph, const Operation& operation);
 
 /// The work of the whole model's forward pass for one example, in multiply-adds. Each element that an operation writes

@@ -81,8 +81,10 @@ InstructionSet agree_on_instruction_set(Communicator& control) {
   if (common < mine) limit_instruction_set(common);
   const auto differs = [&](InstructionSet set) { return to_string(set) != to_string(common); };
   if (control.rank() == 0 && std::ranges::any_of(all, differs)) {
-    log_info(fmt::format("All workers compute with {}, as worker {} does; this one may use {}.", to_string(common),
-                         std::ranges::min_element(all) - all.begin(), to_string(mine)));
+    const auto slowest = std::ranges::min_element(all);
+    const auto fastest = std::ranges::max_element(all);
+    log_info(fmt::format("All workers compute with {}, the instructions of worker {}; worker {} has {}.",
+                         to_string(common), slowest - all.begin(), fastest - all.begin(), to_string(*fastest)));
   }
   return common;
 }

@@ -1,9 +1,9 @@
 // A model compiled on this rank: sharding, arenas, and a compiled step for each batch size in use.
 //
 // A batch size determines microbatches, kernels and the memory of activations. Layouts and arenas are made for the
-// default batch size. All steps of a data-parallel model share them, and each step is compiled when its batch size
-// first occurs. A tensor-parallel model all-reduces activations, which lie in the arenas. It has one step, and training
-// with another batch size lays out the arenas again.
+// default batch size, or for 65,536 examples if it is larger. All steps of a data-parallel model share them, and each
+// step is compiled when its batch size first occurs. A tensor-parallel model all-reduces activations, which lie in the
+// arenas. It has one step, and training with another batch size lays out the arenas again.
 #pragma once
 
 #include "backend/backend.hpp"

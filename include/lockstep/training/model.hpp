@@ -127,7 +127,8 @@ class Model {
   void summary() const;
 
   /// Predicts, for a person to read, how 1, 2, 4 ... workers would shard this model, what each layer would send, and
-  /// how long a step would take data parallel and tensor parallel, for the last batch size of training. Measures
+  /// how long a step would take in each way (data parallel, tensor parallel, replicated), for the last batch size of
+  /// training. Measures
   /// kernels on this machine; trains nothing.
   [[nodiscard]] std::string estimate_step_time(const NetworkOptions& options = {}) const;
 

@@ -63,11 +63,11 @@ class Blocks final : public Kernel {
     return memory;
   }
 
-  void copy(T* cells, float* memory, std::int64_t count) const {
+  void copy(T* pixels, float* memory, std::int64_t count) const {
     if (packs_) {
-      std::copy_n(cells, count, memory);
+      std::copy_n(pixels, count, memory);
     } else {
-      std::copy_n(memory, count, cells);
+      std::copy_n(memory, count, pixels);
     }
   }
 

@@ -23,7 +23,7 @@ using simd::Floats;
 using TileSums = std::array<double, wide_tile>;
 using TileFloats = std::array<float, wide_tile>;
 
-/// Where a tile of channels lies in a tensor, and what part of it: `rows` times `pixels` vectors of `width` floats.
+/// The position and extent of a tile of channels in a tensor: `rows` times `pixels` vectors of `width` floats.
 struct TileView {
   std::int64_t width;   ///< channels in this tile
   std::int64_t pixels;  ///< of a row
@@ -265,7 +265,7 @@ void sum_gradients(const TileView& view, const Normalization& forward, const T* 
   });
 }
 
-/// What the gradient of x takes, per channel of a tile: dx = (dy - gradient_mean - (x - mean) slope) scale.
+/// The terms of the gradient of x, per channel of a tile: dx = (dy - gradient_mean - (x - mean) slope) scale.
 struct Propagation {
   Normalization forward = {};  ///< its clip: the activation of y, whose derivative is applied to dy
   TileFloats gradient_mean = {};

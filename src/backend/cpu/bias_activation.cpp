@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-/// Adds the bias to `pixels` cells of `block` channels each.
+/// Adds the bias to `pixels` vectors of `block` channels.
 template <typename T>
 LOCKSTEP_INLINE void add_bias(const float* sum, const float* bias, std::int64_t pixels, std::int64_t block, T* y) {
   std::int64_t channel = 0;
@@ -19,10 +19,10 @@ LOCKSTEP_INLINE void add_bias(const float* sum, const float* bias, std::int64_t 
     simd::Floats addend{};
     if (bias != nullptr) simd::load(bias + channel, addend);
     for (std::int64_t at = channel; at < pixels * block; at += block) {
-      simd::Floats cell;
-      simd::load(sum + at, cell);
-      cell += addend;
-      simd::store(cell, y + at);
+      simd::Floats pixel;
+      simd::load(sum + at, pixel);
+      pixel += addend;
+      simd::store(pixel, y + at);
     }
   }
   for (; channel < block; ++channel) {

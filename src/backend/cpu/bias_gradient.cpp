@@ -12,16 +12,16 @@ namespace lockstep {
 
 namespace {
 
-/// The sum of `pixels` cells of `block` channels each.
+/// The sum of `pixels` vectors of `block` channels.
 template <typename T>
-LOCKSTEP_INLINE void add_cells(const T* values, std::int64_t pixels, std::int64_t block, float* sums) {
+LOCKSTEP_INLINE void add_pixels(const T* values, std::int64_t pixels, std::int64_t block, float* sums) {
   std::int64_t channel = 0;
   for (; channel + simd::lanes <= block; channel += simd::lanes) {
     simd::Floats sum{};
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-      simd::Floats cell;
-      simd::load(values + pixel * block + channel, cell);
-      sum += cell;
+      simd::Floats value;
+      simd::load(values + pixel * block + channel, value);
+      sum += value;
     }
     simd::store(sum, sums + channel);
   }
@@ -33,10 +33,10 @@ LOCKSTEP_INLINE void add_cells(const T* values, std::int64_t pixels, std::int64_
 }
 
 void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
-  run_vectorized([=] { add_cells(values, pixels, block, sums); });
+  run_vectorized([=] { add_pixels(values, pixels, block, sums); });
 }
 void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
-  run_vectorized([=] { add_cells(values, pixels, block, sums); });
+  run_vectorized([=] { add_pixels(values, pixels, block, sums); });
 }
 
 }  // namespace

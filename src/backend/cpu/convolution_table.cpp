@@ -4,8 +4,8 @@
 // channels and maps of 3 to 56. They hold for the work that winograd_work() counts. Other ordinary convolutions and few
 // channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary
 // ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction
-// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but avx512_bf16's ordinary convolutions on Zen 4. Grouped
-// and depthwise convolutions were measured with the layers of MobileNetV2.
+// sets below AMX were measured there with ONEDNN_MAX_CPU_ISA, but avx512_bf16's ordinary convolutions on Zen 4.
+// Depthwise convolutions were measured with the layers of MobileNetV2. Rates of grouped ones are guesses.
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"

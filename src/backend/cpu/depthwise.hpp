@@ -1,4 +1,4 @@
-// Our own weight gradient of depthwise convolutions, for kernels other than 3 cells wide: oneDNN computes these as one
+// Our own weight gradient of depthwise convolutions, for kernels other than 3 taps wide: oneDNN computes these as one
 // matrix product per channel, which takes twenty times as long as their forward pass.
 //
 // Each channel is by itself, so vectors hold 16 channels. Gradients are summed image by image, in order, so neither

@@ -3,6 +3,7 @@
 #include "backend/cpu/few_channels.hpp"
 
 #include "backend/cpu/activation.hpp"
+#include "backend/cpu/convolution_table.hpp"
 #include "backend/cpu/simd.hpp"
 #include "core/vector_width.hpp"
 
@@ -14,7 +15,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t max_channels = 4;
 constexpr std::int64_t lanes = simd::lanes;
 
 #if LOCKSTEP_HAS_TARGETS
@@ -125,7 +125,7 @@ LOCKSTEP_INLINE void compute_tile(const ImageShape& s, const float* x, const flo
   }
   for (int p = 0; p < pixels; ++p) {
     for (int v = 0; v < vectors; ++v) {
-      if (relu) sums[p][v] = sums[p][v] < 0.0F ? simd::Floats{} : sums[p][v];  // NaN stays NaN
+      if (relu) sums[p][v] = sums[p][v] < 0.0F ? simd::Floats{} : sums[p][v];  // NaN passes
       simd::store(sums[p][v], y + p * s.block + v * y_vector);
     }
   }
@@ -322,7 +322,7 @@ class FewChannelsWeights final : public Kernel {
 }  // namespace
 
 bool supports_few_channels(const TensorSpec& input, const TensorSpec& output) {
-  return input.channels > 0 && input.channels <= max_channels && output.channels > 0 && output.channels % lanes == 0 &&
+  return input.channels > 0 && input.channels <= few_channels && output.channels > 0 && output.channels % lanes == 0 &&
          input.whole_channels == 0 && input.type == output.type;
 }
 

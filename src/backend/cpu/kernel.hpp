@@ -33,12 +33,12 @@ class Kernel {
 /// a tensor that is often the model's largest.
 [[nodiscard]] bool is_gradient_in_place(const Graph& graph, int tensor);
 
-/// Kernels of convolutions as an operation's kind reads them, by the index of their parameter. The first microbatch of
-/// an operation converts them for all.
+/// What the microbatches of an operation share, by the index of its parameter: a convolution's weights as the
+/// operation's kind reads them, which the first microbatch converts for all, and sums of their gradients.
 using ConvertedWeights = std::map<std::pair<int, OperationKind>, dnnl::memory>;
 
 struct KernelScope : OperationScope {
-  std::byte* scratch = nullptr;  ///< used by one kernel at a time: see DenseBackward and CellWeights
+  std::byte* scratch = nullptr;  ///< used by one kernel at a time: see DenseBackward and ComponentWeights
   const std::vector<dnnl::memory::desc>& weight_layouts;  ///< by parameter: the layout of a convolution's kernel
   ConvertedWeights& converted_weights;                    ///< of all microbatches of a local batch size
   const onednn::Context& dnnl;

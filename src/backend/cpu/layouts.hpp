@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// Chooses the cheapest layouts by the table of convolutions, conversions included: for chains the minimum, with
-/// branches a local one. Operations without a kernel write the layout that they read.
+/// branches a local one. Operations that multiply by no weights write the layout that they read.
 void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples,
                     const KernelOptions& options);
 

@@ -190,25 +190,25 @@ class BroadcastKernel final : public Kernel {
     const std::int64_t block = output_.block();
     const float scale = merge_scale(function, static_cast<int>(sources_.size()));
     for_each_pixel([&](std::int64_t at, const Pixel& pixel) {
-      T* const cell = y + at;
+      T* const to = y + at;
       for (std::size_t k = 0; k < sources_.size(); ++k) {
         const Source& source = sources_[k];
         const T* const x = source.x + example * source.elements + offset_of(source, pixel);
         const std::int64_t stride = source.channel_stride;
         if (k == 0) {
-          for (std::int64_t c = 0; c < block; ++c) cell[c] = x[c * stride];
+          for (std::int64_t c = 0; c < block; ++c) to[c] = x[c * stride];
         } else if (stride == 1) {
           for (std::int64_t c = 0; c < block; ++c) {
-            cell[c] = merged<function>(static_cast<float>(cell[c]), static_cast<float>(x[c]));
+            to[c] = merged<function>(static_cast<float>(to[c]), static_cast<float>(x[c]));
           }
         } else {
           for (std::int64_t c = 0; c < block; ++c) {
-            cell[c] = merged<function>(static_cast<float>(cell[c]), static_cast<float>(x[0]));
+            to[c] = merged<function>(static_cast<float>(to[c]), static_cast<float>(x[0]));
           }
         }
       }
       if (scale != 1.0F) {
-        for (std::int64_t c = 0; c < block; ++c) cell[c] = static_cast<float>(cell[c]) * scale;
+        for (std::int64_t c = 0; c < block; ++c) to[c] = static_cast<float>(to[c]) * scale;
       }
     });
     apply_activation(operation_.activation, y, static_cast<std::size_t>(output_.elements()));

@@ -55,25 +55,25 @@ struct PoolingShape {
 };
 
 /// The pixels of a window that are inside the image, along one axis. `index` numbers the windows.
-struct Cells {
-  Cells(const Window& window, std::int64_t index)
+struct Extent {
+  Extent(const Window& window, std::int64_t index)
       : origin(index * window.stride - window.pad_before()),
         begin(std::max<std::int64_t>(origin, 0)),
         end(std::min(origin + window.kernel, window.input)) {}
   std::int64_t origin, begin, end;
 };
 
-/// A window without padding whose size is a compile-time constant and equals its stride: the common case. `Cells` has
+/// A window without padding whose size is a compile-time constant and equals its stride: the common case. `Extent` has
 /// the same interface for any other window.
 template <int size>
-struct FixedCells {
-  FixedCells(const Window& /*window*/, std::int64_t index) : origin(index * size), begin(origin), end(origin + size) {}
+struct FixedExtent {
+  FixedExtent(const Window& /*window*/, std::int64_t index) : origin(index * size), begin(origin), end(origin + size) {}
   std::int64_t origin, begin, end;
 };
 
 /// The maximum of one window, for 16 channels.
-template <typename T, typename CellsOf>
-LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
+template <typename T, typename ExtentOf>
+LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const ExtentOf& h, const ExtentOf& w, bool relu,
                                    T* y, std::uint8_t* winner) {
   simd::Floats best;
   simd::load(x + (h.begin * s.columns.input + w.begin) * s.block, best);
@@ -96,8 +96,8 @@ LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const Cell
 
 /// The maximum of one window, for one channel beyond the last multiple of 16. Uses masks, as backward does: branches on
 /// which pixel wins are unpredictable and four times slower.
-template <typename T, typename CellsOf>
-LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
+template <typename T, typename ExtentOf>
+LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const ExtentOf& h, const ExtentOf& w, bool relu,
                                     T& y, std::uint8_t& winner) {
   float best = x[(h.begin * s.columns.input + w.begin) * s.block];
   std::int64_t who = (h.begin - h.origin) * s.columns.kernel + w.begin - w.origin;
@@ -114,12 +114,12 @@ LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const Cel
   winner = relu && !(best > 0.0F) ? no_winner : static_cast<std::uint8_t>(who);
 }
 
-template <typename CellsOf, typename T>
+template <typename ExtentOf, typename T>
 LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
   for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
-    const CellsOf h(s.rows, oh);
+    const ExtentOf h(s.rows, oh);
     for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
-      const CellsOf w(s.columns, ow);
+      const ExtentOf w(s.columns, ow);
       const std::int64_t at = (oh * s.y_width + ow) * s.block;
       std::int64_t c = 0;
       for (; c + tile <= s.block; c += tile) max_of_window(s, x + c, h, w, relu, y + at + c, winner + at + c);
@@ -129,16 +129,16 @@ LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu
 }
 
 /// Adds each output's gradient to the pixel that was the maximum.
-template <typename CellsOf, bool overlap, typename T>
+template <typename ExtentOf, bool overlap, typename T>
 LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
                                         T* x_gradient) {
   if (overlap || !s.covers()) {
     std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
   }
   for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
-    const CellsOf h(s.rows, oh);
+    const ExtentOf h(s.rows, oh);
     for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
-      const CellsOf w(s.columns, ow);
+      const ExtentOf w(s.columns, ow);
       const std::int64_t at = (oh * s.y_width + ow) * s.block;
       std::int64_t c = 0;
       for (; c + tile <= s.block; c += tile) {
@@ -181,9 +181,9 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
 template <typename T>
 LOCKSTEP_INLINE void choose_max(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
   if (s.fixed(2)) {
-    max_plane_body<FixedCells<2>>(s, x, relu, y, winner);
+    max_plane_body<FixedExtent<2>>(s, x, relu, y, winner);
   } else {
-    max_plane_body<Cells>(s, x, relu, y, winner);
+    max_plane_body<Extent>(s, x, relu, y, winner);
   }
 }
 
@@ -191,11 +191,11 @@ template <typename T>
 LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
                                     T* x_gradient) {
   if (s.fixed(2)) {
-    scatter_plane_body<FixedCells<2>, false>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<FixedExtent<2>, false>(s, y_gradient, winner, x_gradient);
   } else if (s.overlaps()) {
-    scatter_plane_body<Cells, true>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<Extent, true>(s, y_gradient, winner, x_gradient);
   } else {
-    scatter_plane_body<Cells, false>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<Extent, false>(s, y_gradient, winner, x_gradient);
   }
 }
 
@@ -294,7 +294,7 @@ class AveragePooling final : public Pooling<T> {
     const PoolingShape& s = this->shape();
     for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
       for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
-        visit(Cells(s.rows, oh), Cells(s.columns, ow), (oh * s.y_width + ow) * s.block);
+        visit(Extent(s.rows, oh), Extent(s.columns, ow), (oh * s.y_width + ow) * s.block);
       }
     }
   }
@@ -303,7 +303,7 @@ class AveragePooling final : public Pooling<T> {
     const PoolingShape& s = this->shape();
     const T* x = this->x(plane);
     T* y = this->y(plane);
-    windows([&](const Cells& h, const Cells& w, std::int64_t at) {
+    windows([&](const Extent& h, const Extent& w, std::int64_t at) {
       const float scale = 1.0F / static_cast<float>((h.end - h.begin) * (w.end - w.begin));
       for (std::int64_t c = 0; c < s.block; ++c) {
         float sum = 0;
@@ -320,7 +320,7 @@ class AveragePooling final : public Pooling<T> {
     const T* y_gradient = this->y_gradient(plane);
     T* x_gradient = this->x_gradient(plane);
     std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
-    windows([&](const Cells& h, const Cells& w, std::int64_t at) {
+    windows([&](const Extent& h, const Extent& w, std::int64_t at) {
       const float scale = 1.0F / static_cast<float>((h.end - h.begin) * (w.end - w.begin));
       for (std::int64_t i = h.begin; i < h.end; ++i) {
         for (std::int64_t j = w.begin; j < w.end; ++j) {

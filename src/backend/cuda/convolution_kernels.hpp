@@ -31,7 +31,7 @@ template <typename T>
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_weights_gradient(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_input_gradient(const KernelScope& scope);
 
-// Convolutions of images with one channel and square kernels of 3 x 3 or 5 x 5 cells.
+// Convolutions of images with one channel and square kernels of 3 x 3 or 5 x 5 taps.
 [[nodiscard]] bool is_one_channel(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_one_channel_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_one_channel_weights_gradient(const KernelScope& scope);

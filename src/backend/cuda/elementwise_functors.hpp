@@ -171,7 +171,7 @@ struct PadImages {
   T* to;
   Index height, width, channels;  ///< of the smaller image
   Index padded_height, padded_width;
-  Index above, before;  ///< padding at the top and on the left, in cells
+  Index above, before;  ///< padding at the top and on the left, in pixels
   bool crops;           ///< copies from the padded image
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {

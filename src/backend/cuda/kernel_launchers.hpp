@@ -29,7 +29,7 @@ void reduce_bias_gradient(cudaStream_t stream, ElementType type, const void* gra
 /// Fills memory with numbers in [-1, 1), the same ones each time.
 void fill_with_random_numbers(cudaStream_t stream, ElementType type, void* memory, std::size_t count);
 
-/// Sizes of images and of padded images, in cells. `above` and `before` are the padding at the top and on the left.
+/// Sizes of images and of padded images, in pixels. `above` and `before` are the padding at the top and on the left.
 struct PaddingSizes {
   std::size_t images, height, width, channels, padded_height, padded_width, above, before;
 };

@@ -53,12 +53,8 @@ class OneChannelForwardKernel final : public Kernel {
  public:
   explicit OneChannelForwardKernel(const KernelScope& scope)
       : stream_(scope.cuda_context.stream()),
-        functor_{shape_of(scope),
-                 scope.value<T>(scope.operation.input),
-                 kernel_of<T>(scope),
-                 bias_of(scope),
-                 scope.value<To>(scope.operation.output),
-                 scope.operation.activation},
+        functor_{shape_of(scope), scope.value<T>(scope.operation.input),   kernel_of<T>(scope),
+                 bias_of(scope),  scope.value<To>(scope.operation.output), scope.operation.activation},
         count_(scope.num_examples * static_cast<std::size_t>(functor_.s.out_height * functor_.s.filters)) {}
 
   void enqueue(const StepContext& /*context*/) override { for_each(stream_, count_, functor_); }
@@ -84,7 +80,7 @@ class OneChannelWeightsGradientKernel final : public Kernel {
         filters_(static_cast<unsigned>(terms_.s.filters)),
         segments_(static_cast<unsigned>(std::clamp<std::size_t>(rows_ / lines_per_block, 1, max_segments))),
         partials_(std::size_t{segments_} * filters_ * Terms::num_sums * sizeof(float)),
-        store_{Terms::cells, scope.weights_gradient(scope.operation.parameter), bias_gradient_of(scope)} {}
+        store_{Terms::taps, scope.weights_gradient(scope.operation.parameter), bias_gradient_of(scope)} {}
 
   void enqueue(const StepContext& /*context*/) override {
     const dim3 blocks((filters_ + filters_per_block - 1) / filters_per_block, segments_);

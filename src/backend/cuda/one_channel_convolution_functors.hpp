@@ -1,5 +1,5 @@
 // Functors of convolutions of images with one channel, such as the first layer of a model of gray images, with square
-// kernels of `size` x `size` cells. Such products are too narrow for the libraries' tiles, and limited by the memory of
+// kernels of `size` x `size` taps. Such products are too narrow for the libraries' tiles, and limited by the memory of
 // the output. So each functor computes a row of one filter's outputs, with the filter's kernel in registers, and
 // neighbours in the index are filters, which are adjacent in memory.
 #pragma once
@@ -10,10 +10,10 @@
 
 namespace lockstep::cuda {
 
-/// The pixel below a cell of the kernel, at one place of the output.
+/// The pixel below a tap of the kernel, at one place of the output.
 struct OneChannelPatch {
   ConvolutionShape s;
-  int above, before;  ///< row and column of the first cell's pixel
+  int above, before;  ///< row and column of the first tap's pixel
 
   LOCKSTEP_HOST_DEVICE OneChannelPatch(const ConvolutionShape& shape, int row, int column)
       : s(shape), above(row * shape.stride_height - shape.above), before(column * shape.stride_width - shape.before) {}
@@ -43,7 +43,7 @@ struct OneChannelForward {
     const T* image = x + s.x_at(line / static_cast<std::size_t>(s.out_height), 0, 0);
     const int row = static_cast<int>(line % static_cast<std::size_t>(s.out_height));
     float weights[size * size];  // NOLINT(*-avoid-c-arrays): registers
-    for (int cell = 0; cell < size * size; ++cell) weights[cell] = kernel[filter * (size * size) + cell];
+    for (int tap = 0; tap < size * size; ++tap) weights[tap] = kernel[filter * (size * size) + tap];
     const float start = bias != nullptr ? bias[filter] : 0.0F;
     To* to = y + line * static_cast<std::size_t>(s.out_width * s.filters) + filter;
     for (int column = 0; column < s.out_width; ++column) {
@@ -60,8 +60,8 @@ struct OneChannelForward {
 /// The terms of the kernel's gradient and of the bias gradient, in one pass over the output's gradient.
 template <typename T, int size>
 struct OneChannelWeightsTerms {
-  static constexpr int cells = size * size;
-  static constexpr int num_sums = cells + 1;  ///< of a filter: the cells of its kernel, then its bias
+  static constexpr int taps = size * size;
+  static constexpr int num_sums = taps + 1;  ///< of a filter: the taps of its kernel, then its bias
 
   ConvolutionShape s;
   const T* x;
@@ -83,22 +83,22 @@ struct OneChannelWeightsTerms {
       for (int a = 0; a < size; ++a) {
         for (int b = 0; b < size; ++b) sums[a * size + b] += gradient * patch.pixel(image, a, b);
       }
-      sums[cells] += gradient;
+      sums[taps] += gradient;
     }
   }
 };
 
 /// Stores a sum of OneChannelWeightsTerms. Sums are ordered by filter, then as the terms are.
 struct StoreOneChannelSum {
-  int cells;
+  int taps;
   float* kernel_gradient;
   float* bias_gradient;  ///< may be null
 
   LOCKSTEP_HOST_DEVICE void operator()(Index element, double sum) const {
-    const Index filter = element / static_cast<Index>(cells + 1);
-    const Index cell = element % static_cast<Index>(cells + 1);
-    if (cell < static_cast<Index>(cells)) {
-      kernel_gradient[filter * static_cast<Index>(cells) + cell] = static_cast<float>(sum);
+    const Index filter = element / static_cast<Index>(taps + 1);
+    const Index tap = element % static_cast<Index>(taps + 1);
+    if (tap < static_cast<Index>(taps)) {
+      kernel_gradient[filter * static_cast<Index>(taps) + tap] = static_cast<float>(sum);
     } else if (bias_gradient != nullptr) {
       bias_gradient[filter] = static_cast<float>(sum);
     }

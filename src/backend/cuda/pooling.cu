@@ -38,7 +38,7 @@ class PoolingKernel final : public Kernel {
     const bool max = kind_ == OperationKind::max_pooling || kind_ == OperationKind::max_pooling_backward;
     if (max && shape_.rows.kernel * shape_.columns.kernel > no_winner) {
       throw UsageError("layer '" + scope.layer().name + "' has a pooling window of more than " +
-                       std::to_string(no_winner) + " cells; use a smaller pool_size");
+                       std::to_string(no_winner) + " pixels; use a smaller pool_size");
     }
   }
 

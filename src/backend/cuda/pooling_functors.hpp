@@ -1,5 +1,5 @@
-// Functors of pooling over NHWC images. Backward runs one thread per input cell, which visits the windows that contain
-// the cell, so it needs no atomic additions and sums in a fixed order.
+// Functors of pooling over NHWC images. Backward runs one thread per input pixel, which visits the windows that contain
+// the pixel, so it needs no atomic additions and sums in a fixed order.
 #pragma once
 
 #include "backend/cuda/elementwise_functors.hpp"
@@ -16,7 +16,7 @@ struct Axis {
   int output;
   int kernel;
   int stride;
-  int pad;  ///< padding before the first cell
+  int pad;  ///< padding before the first pixel
 
   [[nodiscard]] LOCKSTEP_HOST_DEVICE int begin(int window) const {
     const int origin = window * stride - pad;
@@ -26,13 +26,13 @@ struct Axis {
     const int past = window * stride - pad + kernel;
     return past < input ? past : input;
   }
-  /// The windows [first_window, past_window) contain the cell.
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE int first_window(int cell) const {
-    const int numerator = cell + pad - kernel + 1;
+  /// The windows [first_window, past_window) contain the pixel.
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE int first_window(int pixel) const {
+    const int numerator = pixel + pad - kernel + 1;
     return numerator > 0 ? (numerator + stride - 1) / stride : 0;
   }
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE int past_window(int cell) const {
-    const int last = (cell + pad) / stride;
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE int past_window(int pixel) const {
+    const int last = (pixel + pad) / stride;
     return last < output ? last + 1 : output;
   }
 };
@@ -48,8 +48,8 @@ struct Pooling {
   [[nodiscard]] LOCKSTEP_HOST_DEVICE NhwcIndex output_index(Index element) const {
     return nhwc_index_of(element, rows.output, columns.output, channels);
   }
-  /// The number of cells in a window, without padding.
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE int cells(int row, int column) const {
+  /// The number of pixels in a window, without padding.
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE int pixels(int row, int column) const {
     return (rows.end(row) - rows.begin(row)) * (columns.end(column) - columns.begin(column));
   }
 };
@@ -124,7 +124,7 @@ struct AveragePool {
         sum += static_cast<float>(plane[static_cast<std::size_t>(h * shape.columns.input + w) * shape.channels]);
       }
     }
-    y[i] = sum / static_cast<float>(shape.cells(row, column));
+    y[i] = sum / static_cast<float>(shape.pixels(row, column));
   }
 };
 
@@ -143,7 +143,7 @@ struct AveragePoolBackward {
     for (int row = shape.rows.first_window(h); row < shape.rows.past_window(h); ++row) {
       for (int column = shape.columns.first_window(w); column < shape.columns.past_window(w); ++column) {
         const std::size_t at = plane + static_cast<std::size_t>(row * shape.columns.output + column) * shape.channels;
-        sum += static_cast<float>(y_gradient[at]) / static_cast<float>(shape.cells(row, column));
+        sum += static_cast<float>(y_gradient[at]) / static_cast<float>(shape.pixels(row, column));
       }
     }
     x_gradient[i] = activation_gradient(function, x[i], sum);

@@ -302,7 +302,7 @@ std::optional<Shape> Hdf5Reader::shape_of(const std::string& path, bool or_integ
     // More elements than any file holds, but byte counts do not overflow.
     constexpr std::uint64_t max_elements = std::uint64_t{1} << 48U;
     if (extent > max_elements || (extent != 0 && elements > max_elements / extent)) {
-      fail_damaged(path, "its shape is larger than any file");
+      fail_damaged(path, "its shape has more elements than a file can hold");
     }
     elements *= extent;
   }

@@ -58,7 +58,7 @@ void check_forward() {
 
 template <int size>
 void check_weights(ActivationFunction derived) {
-  constexpr int cells = size * size;
+  constexpr int taps = size * size;
   RandomStream random = stream_of(10 + size);
   for (const ConvolutionShape& s : shapes<size>()) {
     const Images images = images_of(s, random);
@@ -69,7 +69,7 @@ void check_weights(ActivationFunction derived) {
       masked[i] = activation_gradient(derived, images.y[i], images.gradient[i]);
       expected_bias[i % filters] += masked[i];
     }
-    std::vector<double> expected(filters * cells);
+    std::vector<double> expected(filters * taps);
     const DirectWeightsTerm<float> term{s, images.x.data(), masked.data()};
     for (std::size_t element = 0; element < expected.size(); ++element) {
       for (std::size_t pixel = 0; pixel < masked.size() / filters; ++pixel) {
@@ -80,13 +80,13 @@ void check_weights(ActivationFunction derived) {
                                                     derived};
     std::vector<float> kernel(expected.size());
     std::vector<float> bias(filters);
-    const StoreOneChannelSum store{cells, kernel.data(), bias.data()};
+    const StoreOneChannelSum store{taps, kernel.data(), bias.data()};
     for (Index filter = 0; filter < filters; ++filter) {
-      std::array<float, cells + 1> sums{};
+      std::array<float, taps + 1> sums{};
       for (Index row = 0; row < num_images * static_cast<std::size_t>(s.out_height); ++row) {
         terms(row, filter, sums.data());
       }
-      for (Index k = 0; k < sums.size(); ++k) store(filter * (cells + 1) + k, sums[k]);
+      for (Index k = 0; k < sums.size(); ++k) store(filter * (taps + 1) + k, sums[k]);
     }
     CHECK(error_of(kernel, expected) < 1e-5);
     CHECK(error_of(bias, expected_bias) < 1e-5);

@@ -1,4 +1,4 @@
-// CUDA's functors for pooling, direct convolutions and padding, against their definitions cell by cell.
+// CUDA's functors for pooling, direct convolutions and padding, against their definitions pixel by pixel.
 #include "backend/cuda/direct_convolution_functors.hpp"
 #include "backend/cuda/pooling_functors.hpp"
 #include "cuda_functors.hpp"
@@ -51,16 +51,16 @@ struct PoolingCase {
       for (std::int64_t i = 0; i < rows.output(); ++i) {
         for (std::int64_t j = 0; j < columns.output(); ++j) {
           for (std::int64_t c = 0; c < channels; ++c) {
-            std::vector<std::size_t> cells;
+            std::vector<std::size_t> pixels;
             for (std::int64_t a = 0; a < rows.kernel; ++a) {
               for (std::int64_t b = 0; b < columns.kernel; ++b) {
                 const std::int64_t h = i * rows.stride - rows.pad_before() + a;
                 const std::int64_t w = j * columns.stride - columns.pad_before() + b;
                 if (h < 0 || h >= rows.input || w < 0 || w >= columns.input) continue;
-                cells.push_back(static_cast<std::size_t>(((n * rows.input + h) * columns.input + w) * channels + c));
+                pixels.push_back(static_cast<std::size_t>(((n * rows.input + h) * columns.input + w) * channels + c));
               }
             }
-            visit(y++, cells);
+            visit(y++, pixels);
           }
         }
       }
@@ -83,14 +83,14 @@ TEST_CASE("CUDA: pooling forward and backward matches its definition") {
     INFO("case " << subject << ", after " << keras_name(function));
 
     std::vector<double> largest(dy.size()), average(dy.size()), max_gradient(x.size()), average_gradient(x.size());
-    pooling.for_each_window([&](std::size_t y, const std::vector<std::size_t>& cells) {
+    pooling.for_each_window([&](std::size_t y, const std::vector<std::size_t>& pixels) {
       const auto winner =
-          *std::max_element(cells.begin(), cells.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
+          *std::max_element(pixels.begin(), pixels.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
       largest[y] = x[winner];
       max_gradient[winner] += dy[y];
-      for (const std::size_t cell : cells) {
-        average[y] += x[cell] / static_cast<double>(cells.size());
-        average_gradient[cell] += dy[y] / static_cast<double>(cells.size());
+      for (const std::size_t pixel : pixels) {
+        average[y] += x[pixel] / static_cast<double>(pixels.size());
+        average_gradient[pixel] += dy[y] / static_cast<double>(pixels.size());
       }
     });
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -194,8 +194,8 @@ TEST_CASE("CUDA: padding and cropping round-trip") {
   std::vector<float> back(images.size());
   for_each(images.size(), PadImages<float>{images.data(), padded.data(), 2, 3, 2, 4, 4, 1, 0, false});
   CHECK(padded[0] == 0.0F);
-  CHECK(padded[(1 * 4 + 0) * 2] == 1.0F);                         // first image, first cell, below the padding's row
-  CHECK(padded[((1 * 4 + 2) * 4 + 2) * 2 + 1] == images.back());  // second image, last cell
+  CHECK(padded[(1 * 4 + 0) * 2] == 1.0F);                         // first image, first pixel, below the padding's row
+  CHECK(padded[((1 * 4 + 2) * 4 + 2) * 2 + 1] == images.back());  // second image, last pixel
   CHECK(std::accumulate(padded.begin(), padded.end(), 0.0F) == std::accumulate(images.begin(), images.end(), 0.0F));
   for_each(images.size(), PadImages<float>{padded.data(), back.data(), 2, 3, 2, 4, 4, 1, 0, true});
   CHECK(back == images);

@@ -43,7 +43,7 @@ TEST_CASE("layers of sequences match the reference") {
 }
 
 TEST_CASE("equal largest values share the gradient of global max pooling") {
-  // Neighbouring windows have the same largest cell, so pixels are equal.
+  // Neighbouring windows have the same largest pixel, so pixels are equal.
   for (const ActivationFunction function : {relu, sigmoid}) {
     check(Sequential{Input({6, 5, 2}), Conv2D(16, 2, {.activation = function}), MaxPooling2D(4, {.strides = 1}),
                      Conv2D(20, 1), GlobalMaxPooling2D(), Dense(3)});
@@ -76,7 +76,7 @@ TEST_CASE("pooling of all shapes matches the reference after all activations and
   }
 }
 
-TEST_CASE("max pooling rejects windows of more than 255 cells, average pooling accepts them") {
+TEST_CASE("max pooling rejects windows of more than 255 pixels, average pooling accepts them") {
   const auto pooled = [](Layer pooling) {
     return Sequential{Input({17, 17, 1}), Conv2D(2, 2), std::move(pooling), Flatten(), Dense(2)};
   };

@@ -210,6 +210,24 @@ TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unle
   CHECK(uses_winograd(wide, "conv2d_1", {}, 128) == has_vectors);
 }
 
+TEST_CASE("bfloat16 convolutions whose transformed weights exceed the caches run directly where that is faster") {
+  if (instruction_set_in_use() != InstructionSet::avx512_bf16) return;
+  const auto uses_winograd = [](int channels, std::int64_t size, std::size_t examples, Precision precision) {
+    const Sequential model{Input({size, size, 3}), Conv2D(channels, 1), Conv2D(channels, 3, {.padding = Padding::same}),
+                           GlobalAveragePooling2D(), Dense(4)};
+    Graph graph = lower(model, MeanSquaredError(), precision);
+    make_cpu_backend(1, {}, Convolutions::automatic)->lay_out(graph, examples);
+    return choice_of(graph, "conv2d_1").forward == ConvolutionAlgorithm::winograd;
+  };
+  for (const std::size_t examples : {16, 64, 128}) {
+    CHECK_FALSE(uses_winograd(512, 7, examples, Precision::mixed_bfloat16));
+    CHECK(uses_winograd(512, 7, examples, Precision::float32));
+  }
+  for (const auto& [channels, size] : {std::pair{64, 8}, {128, 12}, {256, 14}})
+    CHECK(uses_winograd(channels, size, 16, Precision::mixed_bfloat16));
+  CHECK_FALSE(uses_winograd(256, 6, 16, Precision::mixed_bfloat16));
+}
+
 TEST_CASE("convolutions outside of Winograd's algorithm take others, even where it is forced") {
   const bool has_vectors = instruction_set_in_use() >= InstructionSet::avx2;
   const auto uses_winograd = [](const Architecture& model, const std::string& layer) {

@@ -52,7 +52,7 @@ struct ComponentWeights {
     if (!first) first = memory({{count}, memory::data_type::f32, memory::format_tag::a}, scope.dnnl.engine);
     shared = first;
     transformed = static_cast<float*>(shared.get_data_handle());
-    gradients = transformed + elements;
+    if (scope.is_backward()) gradients = transformed + elements;
   }
 
   memory shared;  ///< keeps the memory of all microbatches
@@ -216,16 +216,19 @@ bool supports_winograd(const ConvolutionProblem& problem) {
 
 double winograd_work(const Graph& graph, const Operation& operation, std::size_t num_examples) {
   // Measured: the transforms of a tile's inputs and results take as long as products with 10 more channels each, and
-  // those of weights as long as 3,000 multiply-adds for each pair of channels.
+  // those of weights as long as 3,000 multiply-adds for each pair of channels. All take 1.5 times as long if the
+  // weights, which each piece of images reads again, exceed the caches.
   constexpr double transforms = 10;
   constexpr double weight_transforms = 3000;
   constexpr double direct_products = 4;  // for each of a full tile
+  constexpr double cached_bytes = 16 << 20;
   const Geometry g = geometry_of(graph, operation);
   const auto channels = static_cast<double>(g.channels);
   const auto outputs = static_cast<double>(g.out_channels);
   const double products =
       static_cast<double>(num_examples) * static_cast<double>(winograd::products_of_image(g.out_height, g.out_width));
-  return channels * outputs *
+  const double from_memory = static_cast<double>(bytes_of(g.weight_elements())) > cached_bytes ? 1.5 : 1;
+  return from_memory * channels * outputs *
          (direct_products * products * (1 + transforms / channels + transforms / outputs) + weight_transforms);
 }
 

@@ -2,7 +2,8 @@
 //
 // A tile of m x n results needs (m + 2)(n + 2) products for each pair of channels, the components of its transform.
 // Tiles of all sizes use the same evaluation points in the same order, and smaller ones use fewer of them. So tiles of
-// all sizes share transformed weights, and no tile computes results that lie outside of the image.
+// all sizes share transformed weights, and along an axis of two results or more, no tile computes results that lie
+// outside of the image.
 #pragma once
 
 #include <array>
@@ -17,10 +18,11 @@ inline constexpr int min_tile = 2;
 inline constexpr int points = max_tile + 2;  ///< components of the largest tile along an axis
 inline constexpr int components = points * points;
 
-/// Tiles of an axis differ in whether they use the components at `max_tile` and behind it.
+/// Tiles of an axis differ in whether they use the components behind those of the smallest tile.
 inline constexpr int component_classes = max_tile - min_tile + 1;
 [[nodiscard]] constexpr int class_of(int component) noexcept {
-  return component < max_tile ? 0 : component - max_tile + 1;
+  constexpr int of_smallest = min_tile + 2;
+  return component < of_smallest ? 0 : component - of_smallest + 1;
 }
 
 /// Some results of an image.

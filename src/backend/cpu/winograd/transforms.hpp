@@ -2,7 +2,7 @@
 // both axes.
 //
 // Evaluation points are 0, a, -a, infinity, b, -b, in this order; a tile of m results uses the first m + 2. With a =
-// 3/4 and b = 3/2, rounding errors are a third of those of the usual points 1 and 2. The factors that depend on the
+// 3/4 and b = 3/2, rounding errors are about half of those of the usual points 1 and 2. The factors that depend on the
 // number of points, the inverse products of a point's distances to the others, belong to the transforms of results and
 // of their gradients, so that transformed weights and inputs are the same for all tile sizes.
 #pragma once

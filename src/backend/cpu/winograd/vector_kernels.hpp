@@ -231,7 +231,7 @@ struct VectorKernels {
                 if (columns == 2 && j == 1 && !has_two_columns) return;
                 const std::int64_t at = origin + i * stride + std::int64_t{j} * lanes;
                 Floats result = v + bias;
-                result = result < smallest ? smallest : result;  // NaN stays NaN
+                result = result < smallest ? smallest : result;  // NaN passes
                 if constexpr (masks) result = load(relu_output + at) > 0.0F ? result : Floats{};
                 store(result, y + at);
               });
