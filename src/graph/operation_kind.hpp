@@ -103,7 +103,7 @@ enum class Reach {
 /// The data that forward saves for backward besides the values of tensors.
 enum class SavedForBackward {
   nothing,
-  winners,     ///< max pooling: the index of each window's maximum, one byte per output
+  argmaxes,    ///< max pooling: the index of each window's maximum, one byte per output
   mask,        ///< Dropout: which elements were kept, one byte per element; GPUs recompute it instead
   statistics,  ///< BatchNormalization: per channel and replica
 };
@@ -149,7 +149,7 @@ inline constexpr auto operation_traits = [] {
        .backward_reads_input = Reads::if_trained},
       {.kind = Kind::max_pooling, .work = WorkKind::forward,
        .backward = Kind::max_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
-       .backward_reads_input = Reads::never, .saved = Saved::winners},
+       .backward_reads_input = Reads::never, .saved = Saved::argmaxes},
       {.kind = Kind::average_pooling, .work = WorkKind::forward,
        .backward = Kind::average_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
        .backward_reads_input = Reads::never},

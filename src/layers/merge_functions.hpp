@@ -45,12 +45,12 @@ LOCKSTEP_HOST_DEVICE inline float merge_derivative(int which, int count, const V
     return product;
   }
   if constexpr (function == MergeFunction::maximum || function == MergeFunction::minimum) {
-    int winner = 0;
+    int chosen = 0;
     for (int i = 1; i < count; ++i) {
-      const float best = value_of(winner);
-      if (merged<function>(best, value_of(i)) != best) winner = i;
+      const float best = value_of(chosen);
+      if (merged<function>(best, value_of(i)) != best) chosen = i;
     }
-    return which == winner ? 1.0F : 0.0F;
+    return which == chosen ? 1.0F : 0.0F;
   }
   return merge_scale(function, count);
 }

@@ -69,8 +69,10 @@ struct ConfusionTraits {
   static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
 };
 
-/// Those of Precision and Recall.
-template <bool over_positives>
+enum class Denominator { predicted_positives, actual_positives };
+
+/// The traits of Precision and Recall.
+template <Denominator denominator>
 struct RatioTraits : ConfusionTraits {
   static void fields(auto& visit, auto& metric) {
     visit.optional("thresholds", metric.thresholds, zero_to_one);
@@ -79,7 +81,8 @@ struct RatioTraits : ConfusionTraits {
   }
 
   static RatioRule rule(const auto& metric) {
-    return {.threshold = static_cast<float>(metric.thresholds), .over_positives = over_positives};
+    return {.threshold = static_cast<float>(metric.thresholds),
+            .over_positives = denominator == Denominator::actual_positives};
   }
   static std::size_t num_sums(const auto& /*metric*/) { return 2; }
   static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) {
@@ -88,13 +91,13 @@ struct RatioTraits : ConfusionTraits {
 };
 
 template <>
-struct MetricTraits<metrics::Precision> : RatioTraits<false> {
+struct MetricTraits<metrics::Precision> : RatioTraits<Denominator::predicted_positives> {
   static constexpr std::string_view class_name = "Precision";
   static constexpr std::string_view name = "precision";
 };
 
 template <>
-struct MetricTraits<metrics::Recall> : RatioTraits<true> {
+struct MetricTraits<metrics::Recall> : RatioTraits<Denominator::actual_positives> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
 };

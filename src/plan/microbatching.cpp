@@ -77,8 +77,8 @@ std::vector<Segment> plan_segments(Graph& graph) {
   add_segments(graph, 0, length, segments);
   if (length < forward.size()) segments.push_back({length, forward.size()});
   // Only the pooling after a convolution reads the convolution's output, because the pooling's backward gets relu's
-  // derivative from the winners. So the output and its gradient need memory for one microbatch only, which stays in the
-  // cache.
+  // derivative from the argmaxes. So the output and its gradient need memory for one microbatch only, which stays in
+  // the cache.
   for (const Segment& segment : segments) {
     for (std::size_t i = segment.begin; segment.microbatches > 1 && i + 1 < segment.end; ++i) {
       const Operation& operation = forward[i];

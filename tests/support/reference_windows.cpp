@@ -237,11 +237,11 @@ class GlobalMaxLayer : public Layer {
   }
 
   Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
-    Values winners(output_.size());
-    for (std::size_t i = 0; i < input_.size(); ++i) winners[pooled(i)] += input_[i] == output_[pooled(i)] ? 1 : 0;
+    Values num_largest(output_.size());
+    for (std::size_t i = 0; i < input_.size(); ++i) num_largest[pooled(i)] += input_[i] == output_[pooled(i)] ? 1 : 0;
     Values dx(input_.size());
     for (std::size_t i = 0; i < dx.size(); ++i) {
-      if (input_[i] == output_[pooled(i)]) dx[i] = gradient[pooled(i)] / winners[pooled(i)];
+      if (input_[i] == output_[pooled(i)]) dx[i] = gradient[pooled(i)] / num_largest[pooled(i)];
     }
     return dx;
   }

@@ -50,11 +50,11 @@ template <typename T>
 LOCKSTEP_INLINE void share_gradients(const Plane& s, const T* x, const T* y, const T* y_gradient, T* x_gradient) {
   for (std::int64_t c = 0; c < s.block; ++c) {
     const auto largest = static_cast<float>(y[c]);
-    float winners = 0;
+    float num_largest = 0;
     for (std::int64_t pixel = 0; pixel < s.pixels; ++pixel) {
-      winners += static_cast<float>(x[pixel * s.block + c]) == largest ? 1.0F : 0.0F;
+      num_largest += static_cast<float>(x[pixel * s.block + c]) == largest ? 1.0F : 0.0F;
     }
-    const float share = static_cast<float>(y_gradient[c]) / winners;
+    const float share = static_cast<float>(y_gradient[c]) / num_largest;
     for (std::int64_t pixel = 0; pixel < s.pixels; ++pixel) {
       const std::int64_t at = pixel * s.block + c;
       x_gradient[at] = static_cast<float>(x[at]) == largest ? share : 0.0F;

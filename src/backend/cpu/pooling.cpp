@@ -18,8 +18,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t tile = simd::lanes;    // channels
-constexpr int no_winner = 255;                // the maximum is not positive, so relu's gradient is zero
-constexpr std::int64_t largest_window = 255;  // in pixels: a byte holds the index of a pixel or `no_winner`
+constexpr int no_argmax = 255;                // the maximum is not positive, so relu's gradient is zero
+constexpr std::int64_t largest_window = 255;  // in pixels: a byte holds the index of a pixel or `no_argmax`
 
 struct PoolingShape {
   explicit PoolingShape(const KernelScope& scope) {
@@ -74,7 +74,7 @@ struct FixedExtent {
 /// The maximum of one window, for 16 channels.
 template <typename T, typename ExtentOf>
 LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const ExtentOf& h, const ExtentOf& w, bool relu,
-                                   T* y, std::uint8_t* winner) {
+                                   T* y, std::uint8_t* argmax) {
   simd::Floats best;
   simd::load(x + (h.begin * s.columns.input + w.begin) * s.block, best);
   simd::Ints who =
@@ -90,15 +90,15 @@ LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const Exte
     }
   }
   simd::store_exact(best, y);
-  if (relu) who = (best > 0.0F) ? who : simd::Ints{} + no_winner;
-  simd::store(who, winner);
+  if (relu) who = (best > 0.0F) ? who : simd::Ints{} + no_argmax;
+  simd::store(who, argmax);
 }
 
 /// The maximum of one window, for one channel beyond the last multiple of 16. Uses masks, as backward does: branches on
 /// which pixel wins are unpredictable and four times slower.
 template <typename T, typename ExtentOf>
 LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const ExtentOf& h, const ExtentOf& w, bool relu,
-                                    T& y, std::uint8_t& winner) {
+                                    T& y, std::uint8_t& argmax) {
   float best = x[(h.begin * s.columns.input + w.begin) * s.block];
   std::int64_t who = (h.begin - h.origin) * s.columns.kernel + w.begin - w.origin;
   for (std::int64_t i = h.begin; i < h.end; ++i) {
@@ -111,26 +111,26 @@ LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const Ext
     }
   }
   y = best;
-  winner = relu && !(best > 0.0F) ? no_winner : static_cast<std::uint8_t>(who);
+  argmax = relu && !(best > 0.0F) ? no_argmax : static_cast<std::uint8_t>(who);
 }
 
 template <typename ExtentOf, typename T>
-LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
+LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* argmax) {
   for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
     const ExtentOf h(s.rows, oh);
     for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
       const ExtentOf w(s.columns, ow);
       const std::int64_t at = (oh * s.y_width + ow) * s.block;
       std::int64_t c = 0;
-      for (; c + tile <= s.block; c += tile) max_of_window(s, x + c, h, w, relu, y + at + c, winner + at + c);
-      for (; c < s.block; ++c) max_of_channel(s, x + c, h, w, relu, y[at + c], winner[at + c]);
+      for (; c + tile <= s.block; c += tile) max_of_window(s, x + c, h, w, relu, y + at + c, argmax + at + c);
+      for (; c < s.block; ++c) max_of_channel(s, x + c, h, w, relu, y[at + c], argmax[at + c]);
     }
   }
 }
 
 /// Adds each output's gradient to the pixel that was the maximum.
 template <typename ExtentOf, bool overlap, typename T>
-LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
+LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* argmax,
                                         T* x_gradient) {
   if (overlap || !s.covers()) {
     std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
@@ -145,7 +145,7 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
         simd::Floats gradient;
         simd::Ints who;
         simd::load(y_gradient + at + c, gradient);
-        simd::load(winner + at + c, who);
+        simd::load(argmax + at + c, who);
         for (std::int64_t i = h.begin; i < h.end; ++i) {
           for (std::int64_t j = w.begin; j < w.end; ++j) {
             T* pixel = x_gradient + (i * s.columns.input + j) * s.block + c;
@@ -167,7 +167,7 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
           for (std::int64_t j = w.begin; j < w.end; ++j) {
             T& pixel = x_gradient[(i * s.columns.input + j) * s.block + c];
             const auto number = (i - h.origin) * s.columns.kernel + (j - w.origin);
-            const auto won = -static_cast<std::uint32_t>(winner[at + c] == number);
+            const auto won = -static_cast<std::uint32_t>(argmax[at + c] == number);
             const auto gradient = static_cast<float>(y_gradient[at + c]);
             const auto passed = std::bit_cast<float>(std::bit_cast<std::uint32_t>(gradient) & won);
             pixel = overlap ? static_cast<float>(pixel) + passed : passed;
@@ -179,23 +179,23 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
 }
 
 template <typename T>
-LOCKSTEP_INLINE void choose_max(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
+LOCKSTEP_INLINE void choose_max(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* argmax) {
   if (s.fixed(2)) {
-    max_plane_body<FixedExtent<2>>(s, x, relu, y, winner);
+    max_plane_body<FixedExtent<2>>(s, x, relu, y, argmax);
   } else {
-    max_plane_body<Extent>(s, x, relu, y, winner);
+    max_plane_body<Extent>(s, x, relu, y, argmax);
   }
 }
 
 template <typename T>
-LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
+LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, const std::uint8_t* argmax,
                                     T* x_gradient) {
   if (s.fixed(2)) {
-    scatter_plane_body<FixedExtent<2>, false>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<FixedExtent<2>, false>(s, y_gradient, argmax, x_gradient);
   } else if (s.overlaps()) {
-    scatter_plane_body<Extent, true>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<Extent, true>(s, y_gradient, argmax, x_gradient);
   } else {
-    scatter_plane_body<Extent, false>(s, y_gradient, winner, x_gradient);
+    scatter_plane_body<Extent, false>(s, y_gradient, argmax, x_gradient);
   }
 }
 
@@ -262,7 +262,7 @@ template <typename T>
 class MaxPooling final : public Pooling<T> {
  public:
   explicit MaxPooling(const KernelScope& scope)
-      : Pooling<T>(scope, true), winners_(scope.saved_for_backward(scope.operation.output)) {
+      : Pooling<T>(scope, true), argmaxes_(scope.saved_for_backward(scope.operation.output)) {
     if (this->shape().rows.kernel * this->shape().columns.kernel > largest_window) {
       throw UsageError(fmt::format("layer '{}' has a pooling window of more than {} pixels; use a smaller pool_size",
                                    scope.layer().name, largest_window));
@@ -271,16 +271,16 @@ class MaxPooling final : public Pooling<T> {
 
  private:
   void forward(std::int64_t plane) const override {
-    run_vectorized([&] { choose_max(this->shape(), this->x(plane), this->relu(), this->y(plane), winners(plane)); });
+    run_vectorized([&] { choose_max(this->shape(), this->x(plane), this->relu(), this->y(plane), argmaxes(plane)); });
   }
   void backward(std::int64_t plane) const override {
     run_vectorized(
-        [&] { choose_scatter(this->shape(), this->y_gradient(plane), winners(plane), this->x_gradient(plane)); });
+        [&] { choose_scatter(this->shape(), this->y_gradient(plane), argmaxes(plane), this->x_gradient(plane)); });
   }
 
-  [[nodiscard]] std::uint8_t* winners(std::int64_t plane) const { return winners_ + plane * this->shape().y_plane; }
+  [[nodiscard]] std::uint8_t* argmaxes(std::int64_t plane) const { return argmaxes_ + plane * this->shape().y_plane; }
 
-  std::uint8_t* winners_;
+  std::uint8_t* argmaxes_;
 };
 
 template <typename T>

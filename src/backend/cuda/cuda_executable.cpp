@@ -34,7 +34,7 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
 /// many replicas as examples, so memory for statistics is allocated per example.
 std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
   constexpr std::size_t statistics_per_channel = 4;
-  if (saved == SavedForBackward::winners) return static_cast<std::size_t>(output.elements());
+  if (saved == SavedForBackward::argmaxes) return static_cast<std::size_t>(output.elements());
   if (saved == SavedForBackward::statistics)
     return statistics_per_channel * static_cast<std::size_t>(output.channels) * sizeof(float);
   return 0;

@@ -34,21 +34,21 @@ class PoolingKernel final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        winners_(scope.saved_for_backward<std::uint8_t>(scope.operation.output)) {
+        argmaxes_(scope.saved_for_backward<std::uint8_t>(scope.operation.output)) {
     const bool max = kind_ == OperationKind::max_pooling || kind_ == OperationKind::max_pooling_backward;
-    if (max && shape_.rows.kernel * shape_.columns.kernel > no_winner) {
+    if (max && shape_.rows.kernel * shape_.columns.kernel > no_argmax) {
       throw UsageError("layer '" + scope.layer().name + "' has a pooling window of more than " +
-                       std::to_string(no_winner) + " pixels; use a smaller pool_size");
+                       std::to_string(no_argmax) + " pixels; use a smaller pool_size");
     }
   }
 
   void enqueue(const StepContext& /*context*/) override {
     const bool relu = input_function_ == ActivationFunction::relu;
     switch (kind_) {
-      case OperationKind::max_pooling: for_each(stream_, y_count_, MaxPool<T>{shape_, x_, y_, winners_, relu}); return;
+      case OperationKind::max_pooling: for_each(stream_, y_count_, MaxPool<T>{shape_, x_, y_, argmaxes_, relu}); return;
       case OperationKind::max_pooling_backward:
         for_each(stream_, x_count_,
-                 MaxPoolBackward<T>{shape_, x_, y_gradient_, winners_, x_gradient_,
+                 MaxPoolBackward<T>{shape_, x_, y_gradient_, argmaxes_, x_gradient_,
                                     relu ? ActivationFunction::linear : input_function_});
         return;
       case OperationKind::average_pooling: for_each(stream_, y_count_, AveragePool<T>{shape_, x_, y_}); return;
@@ -69,7 +69,7 @@ class PoolingKernel final : public Kernel {
   T* y_;
   T* x_gradient_;
   const T* y_gradient_;
-  std::uint8_t* winners_;
+  std::uint8_t* argmaxes_;
 };
 
 }  // namespace

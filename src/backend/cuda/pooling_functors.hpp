@@ -54,14 +54,14 @@ struct Pooling {
   }
 };
 
-constexpr std::uint8_t no_winner = 255;  ///< the maximum is not positive, so relu's gradient is zero
+constexpr std::uint8_t no_argmax = 255;  ///< the maximum is not positive, so relu's gradient is zero
 
 template <typename T>
 struct MaxPool {
   Pooling shape;
   const T* x;
   T* y;
-  std::uint8_t* winner;
+  std::uint8_t* argmax;
   bool relu;  ///< a relu produced x: backward includes its derivative
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
@@ -80,7 +80,7 @@ struct MaxPool {
       }
     }
     y[i] = best;
-    winner[i] = static_cast<std::uint8_t>(relu && !(best > 0.0F) ? no_winner : who);
+    argmax[i] = static_cast<std::uint8_t>(relu && !(best > 0.0F) ? no_argmax : who);
   }
 };
 
@@ -89,9 +89,9 @@ struct MaxPoolBackward {
   Pooling shape;
   const T* x;
   const T* y_gradient;
-  const std::uint8_t* winner;
+  const std::uint8_t* argmax;
   T* x_gradient;
-  ActivationFunction function;  ///< the activation that produced x; linear for relu, which `winner` accounts for
+  ActivationFunction function;  ///< the activation that produced x; linear for relu, which `argmax` accounts for
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
     const auto [image, h, w, channel] = shape.input_index(i);
@@ -102,7 +102,7 @@ struct MaxPoolBackward {
         const std::size_t at = plane + static_cast<std::size_t>(row * shape.columns.output + column) * shape.channels;
         const int number = (h - row * shape.rows.stride + shape.rows.pad) * shape.columns.kernel +
                            (w - column * shape.columns.stride + shape.columns.pad);
-        if (winner[at] == number) sum += static_cast<float>(y_gradient[at]);
+        if (argmax[at] == number) sum += static_cast<float>(y_gradient[at]);
       }
     }
     x_gradient[i] = activation_gradient(function, x[i], sum);

@@ -53,7 +53,7 @@ class ServerCommunicator final : public TaskCommunicator {
  protected:
   [[nodiscard]] bool can_share_mirror() const noexcept override { return policy_.waits_for_all(senders_.size()); }
   /// Within a step, servers add up what only they know.
-  [[nodiscard]] TaskGroup::Among reducing_tasks() const noexcept override { return TaskGroup::Among::servers; }
+  [[nodiscard]] TaskGroup::Subgroup reducing_tasks() const noexcept override { return TaskGroup::Subgroup::servers; }
 
  private:
   struct OwnShard {

@@ -52,7 +52,7 @@ class TaskCommunicator : public Communicator {
   [[nodiscard]] CommunicationTimes take_times() noexcept override { return {.mpi_wait = group_.take_wait()}; }
 
  protected:
-  [[nodiscard]] virtual TaskGroup::Among reducing_tasks() const noexcept { return group_.participants(); }
+  [[nodiscard]] virtual TaskGroup::Subgroup reducing_tasks() const noexcept { return group_.participants(); }
   /// Whether weights change only when no worker reads them, so that all tasks may use the same ones.
   [[nodiscard]] virtual bool can_share_mirror() const noexcept { return false; }
   /// Whether all tasks use the first worker's weights and slots. The same on all tasks.

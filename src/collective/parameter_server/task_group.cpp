@@ -39,18 +39,18 @@ TaskGroup::TaskGroup(std::shared_ptr<TaskLinks> links, WaitPolicy policy, bool w
 }
 
 /// [first, end) of the tasks.
-std::pair<std::size_t, std::size_t> TaskGroup::tasks_of(Among among) const {
-  switch (among) {
-    case Among::all: return {0, workers() + servers()};
-    case Among::servers: return {workers(), workers() + servers()};
-    case Among::workers:
-    case Among::end: break;
+std::pair<std::size_t, std::size_t> TaskGroup::tasks_of(Subgroup subgroup) const {
+  switch (subgroup) {
+    case Subgroup::all: return {0, workers() + servers()};
+    case Subgroup::servers: return {workers(), workers() + servers()};
+    case Subgroup::workers:
+    case Subgroup::end: break;
   }
   return {0, workers()};
 }
 
-std::vector<std::string> TaskGroup::exchange(Among among, std::string bytes, const char* what) {
-  const auto group = static_cast<std::uint64_t>(among);
+std::vector<std::string> TaskGroup::exchange(Subgroup subgroup, std::string bytes, const char* what) {
+  const auto group = static_cast<std::uint64_t>(subgroup);
   const std::uint64_t number = next_number_.at(group)++;
   const std::pair key{group, number};
   if (results_.contains(key)) return std::move(results_.extract(key).mapped());  // a replay
@@ -66,8 +66,8 @@ std::vector<std::string> TaskGroup::exchange(Among among, std::string bytes, con
          if (const auto gathering = gatherings_.find(key); gathering != gatherings_.end()) {
            const auto& parts = gathering->second.parts;
            const auto missing = std::ranges::find_if(parts, [](const auto& part) { return !part; });
-           whom = name_of(tasks_of(among).first + static_cast<std::size_t>(missing - parts.begin()));
-         } else if (among != Among::servers) {
+           whom = name_of(tasks_of(subgroup).first + static_cast<std::size_t>(missing - parts.begin()));
+         } else if (subgroup != Subgroup::servers) {
            whom += " and the tasks that it waits for";
          }
          return fmt::format("{} to join {}", whom, what);
@@ -77,7 +77,7 @@ std::vector<std::string> TaskGroup::exchange(Among among, std::string bytes, con
 
 void TaskGroup::take_part(std::size_t task, Contribution&& part) {
   if (part.group >= next_number_.size()) throw DataError("it takes part in an unknown collective");
-  const auto [first, end] = tasks_of(static_cast<Among>(part.group));
+  const auto [first, end] = tasks_of(static_cast<Subgroup>(part.group));
   if (task < first || task >= end) throw DataError("it takes part in a collective of other tasks");
   const std::pair key{part.group, part.number};
   Gathering& gathering = gatherings_[key];
@@ -89,7 +89,7 @@ void TaskGroup::take_part(std::size_t task, Contribution&& part) {
   Contributions all{part.group, part.number, {}};
   for (std::optional<std::string>& each : gathering.parts) all.parts.push_back(*std::move(each));
   gatherings_.erase(key);
-  if (static_cast<Among>(part.group) == Among::end) {
+  if (static_cast<Subgroup>(part.group) == Subgroup::end) {
     set_over();
     for (std::size_t server = 1; server < servers(); ++server) send_to_server(server, {JobIsOver::kind, ""});
   }
@@ -116,7 +116,7 @@ void TaskGroup::forget(std::size_t task, const std::string& why) {
                             name_of(task), goodbye ? goodbye->message : why));
   }
   for (auto& [key, gathering] : gatherings_) {
-    const auto [first, end] = tasks_of(static_cast<Among>(key.first));
+    const auto [first, end] = tasks_of(static_cast<Subgroup>(key.first));
     if (first <= task && task < end) gathering.parts[task - first].reset();
   }
   std::erase_if(early_, [task](const auto& early) { return early.first == task; });
@@ -144,12 +144,12 @@ bool TaskGroup::is_replaying() const {
 
 void TaskGroup::begin_service() {
   if (is_serving_) return;
-  static_cast<void>(exchange(Among::all, "", "the beginning of training"));
+  static_cast<void>(exchange(Subgroup::all, "", "the beginning of training"));
   is_serving_ = true;
 }
 
 void TaskGroup::finish() {
-  static_cast<void>(exchange(Among::end, "", "the end of the job"));
+  static_cast<void>(exchange(Subgroup::end, "", "the end of the job"));
   is_over_ = true;
 }
 
@@ -244,7 +244,7 @@ void TaskGroup::receive(std::size_t task, Frame&& frame) {
       return take_part(task, to_contribution(frame));
     case Contributions::kind: {
       Contributions all = to_contributions(frame);
-      if (static_cast<Among>(all.group) == Among::end) is_over_ = true;
+      if (static_cast<Subgroup>(all.group) == Subgroup::end) is_over_ = true;
       results_[{all.group, all.number}] = std::move(all.parts);
       return;
     }

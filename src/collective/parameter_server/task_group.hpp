@@ -55,11 +55,11 @@ class TaskGroup {
     return links_->name_of(links_->task_of_server(server));
   }
 
-  enum class Among { all, workers, servers, end };
+  enum class Subgroup { all, workers, servers, end };
   /// Collective among these tasks: returns the bytes of each, in their order. `what` names it in messages: "a barrier".
-  [[nodiscard]] std::vector<std::string> exchange(Among among, std::string bytes, const char* what);
+  [[nodiscard]] std::vector<std::string> exchange(Subgroup subgroup, std::string bytes, const char* what);
   /// The tasks of the program's collectives.
-  [[nodiscard]] Among participants() const noexcept { return is_serving_ ? Among::workers : Among::all; }
+  [[nodiscard]] Subgroup participants() const noexcept { return is_serving_ ? Subgroup::workers : Subgroup::all; }
 
   /// Collective among all tasks, once: from now on the servers serve.
   void begin_service();
@@ -124,7 +124,7 @@ class TaskGroup {
     std::vector<std::optional<std::string>> parts;
   };
 
-  [[nodiscard]] std::pair<std::size_t, std::size_t> tasks_of(Among among) const;
+  [[nodiscard]] std::pair<std::size_t, std::size_t> tasks_of(Subgroup subgroup) const;
   void poll(int timeout_ms);
   void receive(std::size_t task, Frame&& frame);
   [[nodiscard]] Placer placer_of(std::size_t task) const;

@@ -84,10 +84,10 @@ TEST_CASE("CUDA: pooling forward and backward matches its definition") {
 
     std::vector<double> largest(dy.size()), average(dy.size()), max_gradient(x.size()), average_gradient(x.size());
     pooling.for_each_window([&](std::size_t y, const std::vector<std::size_t>& pixels) {
-      const auto winner =
+      const auto argmax =
           *std::max_element(pixels.begin(), pixels.end(), [&](std::size_t a, std::size_t b) { return x[a] < x[b]; });
-      largest[y] = x[winner];
-      max_gradient[winner] += dy[y];
+      largest[y] = x[argmax];
+      max_gradient[argmax] += dy[y];
       for (const std::size_t pixel : pixels) {
         average[y] += x[pixel] / static_cast<double>(pixels.size());
         average_gradient[pixel] += dy[y] / static_cast<double>(pixels.size());
@@ -100,11 +100,11 @@ TEST_CASE("CUDA: pooling forward and backward matches its definition") {
 
     std::vector<float> y(dy.size());
     std::vector<float> dx(x.size());
-    std::vector<std::uint8_t> winners(dy.size());
+    std::vector<std::uint8_t> argmaxes(dy.size());
     const bool after_relu = function == relu;
-    for_each(y.size(), MaxPool<float>{shape, x.data(), y.data(), winners.data(), after_relu});
+    for_each(y.size(), MaxPool<float>{shape, x.data(), y.data(), argmaxes.data(), after_relu});
     CHECK(error_of(y, largest) == 0);
-    for_each(dx.size(), MaxPoolBackward<float>{shape, x.data(), dy.data(), winners.data(), dx.data(),
+    for_each(dx.size(), MaxPoolBackward<float>{shape, x.data(), dy.data(), argmaxes.data(), dx.data(),
                                                after_relu ? ActivationFunction::linear : function});
     CHECK(error_of(dx, max_gradient) < 1e-5);
     for_each(y.size(), AveragePool<float>{shape, x.data(), y.data()});

@@ -161,7 +161,7 @@ TEST_CASE("a worker that was lost at the very end learns that the job is over") 
   {
     const auto [links, group] = join(1);
     group->begin_service();
-    static_cast<void>(group->exchange(TaskGroup::Among::end, "", "the end of the job"));
+    static_cast<void>(group->exchange(TaskGroup::Subgroup::end, "", "the end of the job"));
   }  // it is lost before it says goodbye
   const auto [links, group] = join(1);
   CHECK(group->has_come_too_late());
