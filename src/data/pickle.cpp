@@ -46,7 +46,7 @@ class Pickle::Machine {
       case 'M': push_integer(number<std::uint16_t>()); return true;           // BININT2
       case 'J': push_integer(number<std::int32_t>()); return true;            // BININT
       case 'U': push_bytes(number<std::uint8_t>()); return true;              // SHORT_BINSTRING
-      case 'T': push_bytes(number<std::uint32_t>()); return true;             // BINSTRING
+      case 'T':                                                               // BINSTRING
       case 'X': push_bytes(number<std::uint32_t>()); return true;             // BINUNICODE
       case 'c': push_global(); return true;                                   // GLOBAL
       case ']': push_items(Kind::list, {}); return true;                      // EMPTY_LIST
@@ -139,7 +139,7 @@ class Pickle::Machine {
     const auto is_mark = [](const Value& value) { return value.kind == Kind::mark; };
     const auto mark = std::find_if(stack_.rbegin(), stack_.rend(), is_mark);
     if (mark == stack_.rend()) fail(at_, "an instruction without its operands");
-    const std::vector<Value> values(mark.base(), stack_.end());
+    std::vector<Value> values(mark.base(), stack_.end());
     stack_.erase(mark.base() - 1, stack_.end());
     return values;
   }
